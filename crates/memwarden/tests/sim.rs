@@ -2,9 +2,12 @@
 //! Commands of `memwarden sim`.
 #![cfg(feature = "host")]
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -565,6 +568,99 @@ fn a_signal_ends_a_calibration_and_leaves_nothing() {
     let told = String::from_utf8(output.stderr).unwrap();
     assert_eq!(told, "memwarden: interrupted: nothing was written\n");
     assert!(desk.files().is_empty(), "{:?}", desk.files());
+}
+
+/// Starts a command that reports its steps to the file `steps`.
+fn stepping(desk: &Desk, line: &str) -> Child {
+    desk.write("steps", "");
+    Command::new(MEMWARDEN)
+        .arg("sim")
+        .args(line.split(' '))
+        .current_dir(desk.0.path())
+        .env("MEMWARDEN_STEPS", desk.path("steps"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn a_signal_ends_a_calibration_and_keeps_the_best_platform() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let desk = Desk::new();
+        desk.write("facts.toml", FACTS);
+        // The model's own latency is about twice that: the search is long, and each step improves it.
+        let line =
+            "calibrate raspberry-pi-3 --against facts.toml --within 0 --tries 100000 -o my.toml";
+        let mut child = stepping(&desk, line);
+        let improved = || {
+            let steps = std::fs::read_to_string(desk.path("steps")).unwrap();
+            let mut worst = steps
+                .lines()
+                .filter_map(|line| Some(line.split_once("worst ")?.1.to_owned()));
+            let first = worst.next();
+            worst.any(|one| Some(one) != first)
+        };
+        while !improved() {
+            assert!(child.try_wait().unwrap().is_none());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{told}");
+        assert!(told.contains("platforms is in my.toml.partial\n"), "{told}");
+        let end = "memwarden: interrupted: the search was not completed\n";
+        assert!(told.ends_with(end), "{told}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            text.contains("my.toml.partial: the fitted platform"),
+            "{text}"
+        );
+        assert_eq!(desk.files(), ["facts.toml", "my.toml.partial", "steps"]);
+
+        // The file is a platform, and better than the one before.
+        std::fs::rename(desk.path("my.toml.partial"), desk.path("best.toml")).unwrap();
+        let compared = |platform: &str| {
+            let line = format!("calibrate {platform} --against facts.toml --compare-only --json");
+            let difference = desk.json(&line)["cases"][0]["difference"].clone();
+            difference.as_f64().unwrap().abs()
+        };
+        assert!(compared("best.toml") < compared("raspberry-pi-3"));
+    }
+}
+
+#[test]
+fn a_signal_ends_a_comparison_and_keeps_the_cases_that_are_done() {
+    let desk = Desk::new();
+    // These jobs take minutes.
+    let long = "[[case]]\nname = \"long\"\nworkloads = [\"task\"]\nmemory_bytes = 65536\n\
+                task = { frame_bytes = 1048576, period_us = 10000, deadline_us = 9000, jobs = 100000 }\n";
+    desk.write("facts.toml", format!("{FACTS}\n{long}"));
+    let line = "calibrate raspberry-pi-3 --against facts.toml --compare-only --json";
+    let mut child = stepping(&desk, line);
+    let begun = || {
+        let steps = std::fs::read_to_string(desk.path("steps")).unwrap();
+        steps.contains(" 2/3 cases")
+    };
+    while !begun() {
+        assert!(child.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{told}");
+    assert_eq!(told, "memwarden: interrupted: cases are missing\n");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["interrupted"], true);
+    let cases: BTreeSet<&str> = report["cases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|case| case["case"].as_str().unwrap())
+        .collect();
+    assert_eq!(cases, BTreeSet::from(["alone", "guarded"]));
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! search continues from the best of these platforms, and halves the steps when none is better.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use crate::cases::{Case, Facts, Measure};
 use crate::platform::{Platform, PlatformError};
@@ -60,15 +61,12 @@ pub struct Calibrated {
     pub tried: usize,
 }
 
-/// The progress of a calibration.
-#[derive(Debug, Clone, Copy)]
-pub struct Standing {
-    /// Platforms tried so far.
-    pub tried: usize,
-    /// The maximum number of platforms to try.
-    pub most: usize,
-    /// The largest difference so far.
-    pub worst: f64,
+impl Calibrated {
+    /// Whether the platform differs from the one before.
+    #[must_use]
+    pub fn is_changed(&self) -> bool {
+        self.parameters.iter().any(|one| one.now != one.before)
+    }
 }
 
 /// When to stop.
@@ -92,7 +90,8 @@ impl Default for Limits {
     }
 }
 
-/// The model's figures beside the published ones, for all cases.
+/// The model's figures beside the published ones, for all cases. `told` gets those of the cases
+/// that are done, in order.
 ///
 /// # Errors
 /// When the platform cannot run a case. `None` if `told` ended the comparison.
@@ -100,26 +99,44 @@ pub fn compare(
     platform: &Platform,
     facts: &Facts,
     seed: u64,
-    told: impl FnMut(usize) -> bool,
+    mut told: impl FnMut(&[Vec<Compared>]) -> bool,
 ) -> Result<Option<Vec<Compared>>, PlatformError> {
-    let Ok(figures) = sweep(&facts.cases, |case| case.run(platform, seed), told) else {
+    let done = Mutex::new(BTreeMap::new());
+    let so_far = || done.lock().unwrap_or_else(PoisonError::into_inner);
+    let all: Vec<(usize, &Case)> = facts.cases.iter().enumerate().collect();
+    let found = sweep(
+        &all,
+        |(index, case)| {
+            let figures = compared(case, case.run(platform, seed)?);
+            so_far().insert(*index, figures.clone());
+            Ok(figures)
+        },
+        |_| {
+            let done: Vec<_> = so_far().values().cloned().collect();
+            told(&done)
+        },
+    );
+    let Ok(found) = found else {
         return Ok(None);
     };
-    let mut all = Vec::new();
-    for (case, figures) in facts.cases.iter().zip(figures) {
-        for (measure, found) in figures? {
-            let published = case.published.get(&measure).copied();
-            all.push(Compared {
-                case: case.name.clone(),
-                measure,
-                published,
-                found,
-                difference: published.map(|published| measure.difference(found, published)),
-                fitted: published.is_some() && may_be_fitted(case, measure),
-            });
+    let found: Result<Vec<_>, PlatformError> = found.into_iter().collect();
+    Ok(Some(found?.concat()))
+}
+
+/// The model's figures of a case beside the published ones.
+fn compared(case: &Case, figures: BTreeMap<Measure, f64>) -> Vec<Compared> {
+    let all = figures.into_iter().map(|(measure, found)| {
+        let published = case.published.get(&measure).copied();
+        Compared {
+            case: case.name.clone(),
+            measure,
+            published,
+            found,
+            difference: published.map(|published| measure.difference(found, published)),
+            fitted: published.is_some() && may_be_fitted(case, measure),
         }
-    }
-    Ok(Some(all))
+    });
+    all.collect()
 }
 
 /// Whether a platform may be fitted to a published figure of a case: to all figures of a case
@@ -163,7 +180,8 @@ fn distance(platform: &Platform, cases: &[&Case], seed: u64) -> Result<Distance,
     Ok(distance)
 }
 
-/// Fits the platform to the facts' cases without a guard. `None` if `told` ended the search.
+/// Fits the platform to the facts' cases without a guard. `told` gets the best platform so far.
+/// `None` if `told` ended the search.
 ///
 /// # Errors
 /// When the platform cannot run a case.
@@ -171,7 +189,7 @@ pub fn calibrate(
     platform: &Platform,
     facts: &Facts,
     limits: Limits,
-    mut told: impl FnMut(Standing) -> bool,
+    mut told: impl FnMut(&Calibrated) -> bool,
 ) -> Result<Option<Calibrated>, PlatformError> {
     let cases: Vec<&Case> = facts
         .cases
@@ -205,15 +223,14 @@ pub fn calibrate(
             }
         }
         candidates.truncate(limits.tries - tried);
-        let standing = |done| Standing {
-            tried: tried + done,
-            most: limits.tries,
-            worst: least.worst,
-        };
+        let mut so_far = calibrated(platform, &best, [before, least], tried);
         let found = sweep(
             &candidates,
             |candidate| distance(candidate, &cases, limits.seed),
-            |done| told(standing(done)),
+            |done| {
+                so_far.tried = tried + done;
+                told(&so_far)
+            },
         );
         let Ok(found) = found else {
             return Ok(None);
@@ -245,23 +262,30 @@ pub fn calibrate(
             }
         }
     }
-    let parameters = ranges
-        .iter()
-        .map(|(path, least, most)| Parameter {
-            path: (*path).clone(),
-            least: *least,
-            most: *most,
-            before: platform.get(path).unwrap_or(0),
-            now: best.get(path).unwrap_or(0),
-        })
-        .collect();
-    Ok(Some(Calibrated {
-        platform: best,
-        parameters,
+    Ok(Some(calibrated(platform, &best, [before, least], tried)))
+}
+
+/// The result of a search that has found `best` and tried this many platforms.
+fn calibrated(
+    platform: &Platform,
+    best: &Platform,
+    [before, now]: [Distance; 2],
+    tried: usize,
+) -> Calibrated {
+    let parameters = platform.fit.iter().map(|(path, [least, most])| Parameter {
+        path: path.clone(),
+        least: *least,
+        most: *most,
+        before: platform.get(path).unwrap_or(0),
+        now: best.get(path).unwrap_or(0),
+    });
+    Calibrated {
+        platform: best.clone(),
+        parameters: parameters.collect(),
         worst_before: before.worst,
-        worst_now: least.worst,
+        worst_now: now.worst,
         tried,
-    }))
+    }
 }
 
 #[cfg(test)]
@@ -318,5 +342,15 @@ mod tests {
                 .unwrap()
                 .is_none()
         );
+        // A search that is ended has told of the best platform until then.
+        let mut best = None;
+        let ended = calibrate(&far, &facts, limits, |so_far| {
+            best = Some(so_far.clone());
+            !so_far.is_changed()
+        });
+        assert!(ended.unwrap().is_none());
+        let best = best.unwrap();
+        assert!(best.worst_now < best.worst_before, "{best:?}");
+        assert!((2..limits.tries).contains(&best.tried), "{best:?}");
     }
 }

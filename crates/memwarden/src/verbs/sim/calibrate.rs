@@ -23,7 +23,7 @@ use serde::Serialize;
 use super::measured::{self, Measured};
 use super::output::{Output, folder};
 use crate::verbs::foreign::Interrupted;
-use crate::verbs::output::print;
+use crate::verbs::output::{errln, print};
 use crate::verbs::terminal::{Bar, lines, number, table};
 
 /// Relative difference from which a fitted figure is reported.
@@ -37,6 +37,8 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
     after_help = "The parameters in the platform's [fit] table change within their ranges, to fit the published figures of cases without\n\
     a guard (\"fitted\"). All other figures are \"predicted\"; of a case with a guard, only the figures that the facts name in its\n\
     fit are fitted. Differences are in %, of shares in percentage points. The exit code is 0 whatever the differences.\n\
+    Ctrl-C prints the best platform so far, or the cases that are done; with --output FILE, that platform is in\n\
+    FILE.partial.\n\
     Examples:\n  memwarden sim calibrate raspberry-pi-3 --compare-only\n  \
     memwarden sim calibrate raspberry-pi-3 --compare-only --measure out/pi\n  \
     memwarden sim calibrate raspberry-pi-3 --compare-only --lab out/pi\n  \
@@ -109,6 +111,8 @@ struct Report<'a> {
     platform: &'a str,
     source: &'a str,
     seed: u64,
+    /// A signal ended the search or the comparison: figures are missing.
+    interrupted: bool,
     /// None for a comparison without a fit.
     fit: Option<Fit<'a>>,
     cases: &'a [Row],
@@ -154,9 +158,16 @@ struct Fit<'a> {
 }
 
 /// Messages of the calculating thread.
-enum Said<T> {
-    Step(usize, usize, String),
+enum Said<S, T> {
+    SoFar(S),
     Done(T),
+}
+
+/// The end of a calculation.
+enum End<S, T> {
+    Done(T),
+    /// A signal came; with the last message.
+    Cut(Option<S>),
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
@@ -201,22 +212,26 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let output = args.output.as_deref();
     let output = output.map(|path| Output::begin(path, args.replace));
     let output = output.transpose()?;
-    let fitted = if args.compare_only {
-        None
-    } else {
-        Some(fit(args, &platform, &facts, &interrupt)?)
+    let nothing = || Interrupted("nothing was written");
+    let (fitted, compared, interrupted) = match args.compare_only {
+        true => {
+            let (compared, cut) = compared(args, &platform, &facts, &interrupt)?;
+            (None, compared, cut)
+        }
+        false => match fit(args, &platform, &facts, &interrupt)? {
+            End::Done(fitted) => {
+                let (compared, cut) = compared(args, &fitted.platform, &facts, &interrupt)?;
+                (Some(fitted), compared, cut)
+            }
+            End::Cut(best) => {
+                let best = best.filter(Calibrated::is_changed).ok_or_else(nothing)?;
+                return cut_short(args, &facts, &best, output);
+            }
+        },
     };
-    let compared = {
-        let platform = fitted.as_ref().map_or(&platform, |fitted| &fitted.platform);
-        let (platform, facts, seed) = (platform.clone(), facts.clone(), args.seed);
-        let all = facts.cases.len();
-        aside(&interrupt, move |step| {
-            compare(&platform, &facts, seed, |done| {
-                step(done, all, "cases".to_owned());
-                true
-            })
-        })?
-    };
+    if interrupted && fitted.is_none() && compared.is_empty() {
+        return Err(nothing().into());
+    }
     if let (Some(output), Some(fitted)) = (output, &fitted) {
         write(&output, args, &fitted.platform, &facts)?;
         output.keep()?;
@@ -225,26 +240,92 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
         .iter()
         .map(|one| Row::of(one.clone(), &facts, &measured))
         .collect();
-    if args.json {
+    let written = args.output.as_deref();
+    let found = Found {
+        facts: &facts,
+        fitted: fitted.as_ref(),
+        rows: &rows,
+        written,
+        interrupted,
+    };
+    found.tell(args, &platform.name)?;
+    if interrupted {
+        return Err(Interrupted("cases are missing").into());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// After a signal during the search: writes the best platform to `FILE.partial` and prints it.
+fn cut_short(
+    args: &Args,
+    facts: &Facts,
+    best: &Calibrated,
+    output: Option<Output>,
+) -> Result<ExitCode> {
+    // Its file must not appear.
+    drop(output);
+    let mut partial = None;
+    if let Some(path) = &args.output {
+        let mut name = path.clone().into_os_string();
+        name.push(".partial");
+        let path = PathBuf::from(name);
+        // The next search begins anew, so its partial result replaces this one.
+        let output = Output::begin(&path, true)?;
+        write(&output, args, &best.platform, facts)?;
+        output.keep()?;
+        partial = Some(path);
+    }
+    let found = Found {
+        facts,
+        fitted: Some(best),
+        rows: &[],
+        written: partial.as_deref(),
+        interrupted: true,
+    };
+    found.tell(args, &best.platform.name)?;
+    if let Some(path) = partial {
+        errln!(
+            "memwarden: the best of {} platforms is in {}",
+            best.tried,
+            path.display()
+        );
+    }
+    Err(Interrupted("the search was not completed").into())
+}
+
+/// What the calculation found.
+struct Found<'a> {
+    facts: &'a Facts,
+    fitted: Option<&'a Calibrated>,
+    rows: &'a [Row],
+    /// The file with the fitted platform.
+    written: Option<&'a Path>,
+    interrupted: bool,
+}
+
+impl Found<'_> {
+    /// Prints it.
+    fn tell(&self, args: &Args, platform: &str) -> Result<()> {
+        if !args.json {
+            return print(&text(args, self));
+        }
         let report = Report {
-            platform: &platform.name,
-            source: &facts.source,
+            platform,
+            source: &self.facts.source,
             seed: args.seed,
-            fit: fitted.as_ref().map(|fitted| Fit {
+            interrupted: self.interrupted,
+            fit: self.fitted.map(|fitted| Fit {
                 worst_before: fitted.worst_before,
                 worst_now: fitted.worst_now,
                 tried: fitted.tried,
                 parameters: &fitted.parameters,
             }),
-            cases: &rows,
-            beyond_tolerance: beyond(&compared).collect(),
-            output: args.output.as_deref(),
+            cases: self.rows,
+            beyond_tolerance: beyond(self.rows).collect(),
+            output: self.written,
         };
-        print(&serde_json::to_string_pretty(&report)?)?;
-    } else {
-        print(&text(args, &facts, fitted.as_ref(), &compared, &rows))?;
+        print(&serde_json::to_string_pretty(&report)?)
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// The requested facts, or those of the platform's name (for a file, its stem).
@@ -262,49 +343,80 @@ fn fit(
     platform: &Platform,
     facts: &Facts,
     interrupt: &Interrupt,
-) -> Result<Calibrated> {
+) -> Result<End<Calibrated, Calibrated>> {
     let limits = Limits {
         within: args.within,
         tries: args.tries,
         seed: args.seed,
     };
     let (platform, facts) = (platform.clone(), facts.clone());
-    aside(interrupt, move |step| {
-        calibrate(&platform, &facts, limits, |standing| {
-            let what = format!("platforms, worst {}", percent(standing.worst));
-            step(standing.tried, standing.most, what);
+    let step = |so_far: &Calibrated| {
+        let what = format!("platforms, worst {}", percent(so_far.worst_now));
+        (so_far.tried, limits.tries, what)
+    };
+    aside(interrupt, step, move |so_far| {
+        calibrate(&platform, &facts, limits, |best| {
+            so_far(best.clone());
             true
         })
     })
 }
 
+/// The figures of all cases, or after a signal those of the cases that are done, and true.
+fn compared(
+    args: &Args,
+    platform: &Platform,
+    facts: &Facts,
+    interrupt: &Interrupt,
+) -> Result<(Vec<Compared>, bool)> {
+    let all = facts.cases.len();
+    let (platform, facts, seed) = (platform.clone(), facts.clone(), args.seed);
+    let step = |done: &Vec<Vec<Compared>>| (done.len(), all, "cases".to_owned());
+    let end = aside(interrupt, step, move |so_far| {
+        compare(&platform, &facts, seed, |done| {
+            so_far(done.to_vec());
+            true
+        })
+    })?;
+    Ok(match end {
+        End::Done(compared) => (compared, false),
+        End::Cut(done) => (done.unwrap_or_default().concat(), true),
+    })
+}
+
 /// Calculates in a separate thread: a single case can take long, and a signal must still
 /// end the program.
-fn aside<T: Send + 'static>(
+fn aside<S: Send + 'static, T: Send + 'static>(
     interrupt: &Interrupt,
-    work: impl FnOnce(&mut dyn FnMut(usize, usize, String)) -> Result<Option<T>, PlatformError>
-    + Send
-    + 'static,
-) -> Result<T> {
+    step: impl Fn(&S) -> (usize, usize, String),
+    work: impl FnOnce(&mut dyn FnMut(S)) -> Result<Option<T>, PlatformError> + Send + 'static,
+) -> Result<End<S, T>> {
     let (send, receive) = mpsc::channel();
     let thread = thread::spawn(move || {
-        let mut step = |done, all, what| {
+        let mut so_far = |message| {
             // After a signal the receiver is gone and the program ends.
-            let _ = send.send(Said::Step(done, all, what));
+            let _ = send.send(Said::SoFar(message));
         };
-        let found = work(&mut step);
+        let found = work(&mut so_far);
         let _ = send.send(Said::Done(found));
     });
     let mut bar = Bar::new();
+    let mut last = None;
     let found = loop {
         if interrupt.came() {
             bar.step(1, 1, "");
-            return Err(Interrupted("nothing was written").into());
+            return Ok(End::Cut(last));
         }
         match receive.recv_timeout(BETWEEN_LOOKS) {
-            // A full bar would disappear.
-            Ok(Said::Step(done, all, what)) if done < all => bar.step(done, all, &what),
-            Ok(Said::Step(..)) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(Said::SoFar(message)) => {
+                let (done, all, what) = step(&message);
+                // A full bar would disappear.
+                if done < all {
+                    bar.step(done, all, &what);
+                }
+                last = Some(message);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
             Ok(Said::Done(found)) => break Some(found),
             Err(RecvTimeoutError::Disconnected) => break None,
         }
@@ -314,7 +426,7 @@ fn aside<T: Send + 'static>(
         std::panic::resume_unwind(panic);
     }
     match found {
-        Some(found) => found?.context("the calculation was stopped"),
+        Some(found) => Ok(End::Done(found?.context("the calculation was stopped")?)),
         None => bail!("nothing was calculated"),
     }
 }
@@ -347,8 +459,9 @@ fn write(output: &Output, args: &Args, platform: &Platform, facts: &Facts) -> Re
 }
 
 /// Fitted figures that differ too much.
-fn beyond(compared: &[Compared]) -> impl Iterator<Item = &Compared> {
-    compared.iter().filter(|one| {
+fn beyond(rows: &[Row]) -> impl Iterator<Item = &Compared> {
+    let compared = rows.iter().map(|row| &row.compared);
+    compared.filter(|one| {
         let apart = one.difference.map_or(0.0, f64::abs);
         one.fitted && apart > TOLERANCE
     })
@@ -400,31 +513,34 @@ fn figures(rows: &[Row], with_lab: bool) -> String {
     lines(cells, 2..last)
 }
 
-fn text(
-    args: &Args,
-    facts: &Facts,
-    fitted: Option<&Calibrated>,
-    compared: &[Compared],
-    figured: &[Row],
-) -> String {
+fn text(args: &Args, found: &Found) -> String {
+    let Found {
+        facts,
+        fitted,
+        rows,
+        written,
+        ..
+    } = *found;
     let mut text = String::new();
     if let Some(fitted) = fitted {
-        let mut rows = table(&["parameter", "least", "most", "before", "now"]);
+        let mut numbered = table(&["parameter", "least", "most", "before", "now"]);
         for one in &fitted.parameters {
             let numbers = [one.least, one.most, one.before, one.now];
             let cells = std::iter::once(one.path.clone());
-            rows.add_row(cells.chain(numbers.map(|number| number.to_string())));
+            numbered.add_row(cells.chain(numbers.map(|number| number.to_string())));
         }
-        text += &format!("{}\n\n", lines(rows, 1..5));
+        text += &format!("{}\n\n", lines(numbered, 1..5));
     }
     let with_lab = args.measure.is_some() || !args.lab.is_empty();
-    text += &format!(
-        "{}\n\npublished: {}\n",
-        figures(figured, with_lab),
-        facts.source
-    );
+    if !rows.is_empty() {
+        text += &format!("{}\n\n", figures(rows, with_lab));
+    }
+    text += &format!("published: {}\n", facts.source);
     let worst = |one: &&Compared| one.difference.map_or(0.0, f64::abs);
-    let all = compared.iter().filter(|one| one.fitted);
+    let all = rows
+        .iter()
+        .map(|row| &row.compared)
+        .filter(|one| one.fitted);
     let now = all.max_by(|a, b| worst(a).total_cmp(&worst(b)));
     text += &match (fitted, now) {
         (Some(fitted), _) => format!(
@@ -439,7 +555,7 @@ fn text(
         ),
         (None, None) => "no published figure can be fitted; nothing was changed".to_owned(),
     };
-    for one in beyond(compared) {
+    for one in beyond(rows) {
         text += &format!(
             "\nMORE THAN {:.0} % OFF: {}, {}: {}",
             100.0 * TOLERANCE,
@@ -448,7 +564,7 @@ fn text(
             apart(one.measure, one.difference.unwrap_or(f64::NAN))
         );
     }
-    if let Some(path) = &args.output {
+    if let Some(path) = written {
         text += &format!("\n{}: the fitted platform", path.display());
     }
     text
@@ -467,17 +583,22 @@ mod tests {
 
     #[test]
     fn what_is_fitted_and_far_off_is_told() {
-        let one = |difference, fitted| Compared {
-            case: "a".into(),
-            measure: Measure::LatencyNs,
-            published: Some(1.0),
-            found: 1.0,
-            difference: Some(difference),
-            fitted,
+        let one = |difference, fitted| Row {
+            compared: Compared {
+                case: "a".into(),
+                measure: Measure::LatencyNs,
+                published: Some(1.0),
+                found: 1.0,
+                difference: Some(difference),
+                fitted,
+            },
+            lab: None,
+            lab_difference: None,
+            model_to_lab: None,
         };
         let all = [one(0.1, true), one(-0.11, true), one(0.5, false)];
         let told: Vec<_> = beyond(&all).collect();
-        assert_eq!(told, [&all[1]]);
+        assert_eq!(told, [&all[1].compared]);
     }
 
     #[test]
