@@ -11,7 +11,7 @@ use memwarden_run::studies::plan::{self as study, Case, NAME, Summary, Verdict, 
 use memwarden_run::{Existing, GuardSettings, RunFolder, Sample};
 use memwarden_sim::Platform;
 use memwarden_sim::cases::{Mode, Task};
-use memwarden_sim::plan::{self, Choice, Goal, Maximise, Outcome, Plan, Problem, Setting};
+use memwarden_sim::plan::{self, Choice, Found, Goal, Maximise, Outcome, Plan, Problem, Setting};
 use memwarden_sim::platform::PlatformError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -272,12 +272,12 @@ pub struct Planned<E> {
     pub unverified: Option<E>,
 }
 
-/// Plans, and writes a run folder. `verify` measures the recommended setting; it receives the budgets as `guard set
-/// --mb`
+/// Plans, and writes a run folder. `verify` measures the recommended setting; it receives the budgets as `guard set --mb`
 /// takes them, or none if nothing needs regulation. The plan is kept if `verify` fails.
 ///
 /// # Errors
-/// When a setting is invalid on the platform, or on Ctrl-C before there is a plan.
+/// When a setting is invalid on the platform, or on Ctrl-C before there is a plan; the settings that were tried are then in
+/// `DIR.partial`.
 pub fn run<E: fmt::Display>(
     config: &Config,
     out: Option<&Path>,
@@ -292,16 +292,24 @@ pub fn run<E: fmt::Display>(
     let mut folder = simulated.begin(NAME, config, out, existing)?;
     // An estimate: the results decide how often budgets are halved.
     let most = 25 + 2 * platform.fit.len();
-    let plan = plan::plan(platform, &problem, |done| {
-        progress.step(done.min(most - 1), most, "simulating");
-        !interrupt.came()
-    })?;
+    let mut written = Ok(());
+    let plan = plan::plan(
+        platform,
+        &problem,
+        |done| {
+            progress.step(done.min(most - 1), most, "simulating");
+            !interrupt.came()
+        },
+        |found| {
+            if written.is_ok() {
+                written = samples(&found_case(found, &problem, platform), &mut folder);
+            }
+        },
+    )?;
+    written?;
     progress.step(most, most, "done");
     let plan = plan.ok_or(Error::Interrupted)?;
     let mut summary = summary(config, &simulated, &problem, &plan)?;
-    for case in &summary.cases {
-        samples(case, &mut folder)?;
-    }
     let mut unverified = None;
     if let Some(choice) = &plan.recommended {
         match verify(&summary, choice.outcome.setting.as_ref(), &problem) {
@@ -330,10 +338,9 @@ fn summary(
     let case = |outcome: &Outcome| case(outcome, problem, platform);
     let choice = |choice: &Choice| chosen(choice, problem, platform);
     let mut summary = Summary::new(NAME, simulated.target());
-    summary.cases.push(Case {
-        name: ALONE.into(),
-        ..case(&plan.alone)
-    });
+    summary
+        .cases
+        .push(found_case(Found::Alone(&plan.alone), problem, platform));
     summary.cases.push(case(&plan.unguarded));
     summary.cases.extend(plan.tried.iter().map(case));
     summary.whole = study::Whole {
@@ -428,6 +435,18 @@ fn case(outcome: &Outcome, problem: &Problem, platform: &Platform) -> Case {
     }
 }
 
+/// The case of an outcome of the search.
+fn found_case(found: Found, problem: &Problem, platform: &Platform) -> Case {
+    let case = case(found.outcome(), problem, platform);
+    match found {
+        Found::Alone(_) => Case {
+            name: ALONE.into(),
+            ..case
+        },
+        Found::Beside(_) => case,
+    }
+}
+
 fn chosen(choice: &Choice, problem: &Problem, platform: &Platform) -> study::Choice {
     let case = |outcome: &Outcome| case(outcome, problem, platform);
     let sensitivity = choice.sensitivity.iter().map(|one| study::Sensitivity {
@@ -472,7 +491,7 @@ fn commands(setting: Option<&Setting>, problem: &Problem, platform: &Platform) -
     all
 }
 
-/// Writes a case's figures as rows; each figure covers all jobs of one run.
+/// Writes a case's figures as rows at once; each figure covers all jobs of one run.
 fn samples(case: &Case, folder: &mut RunFolder) -> Result<(), Error> {
     for (role, metric, unit, value) in [
         ("victim", "miss_share", "", case.miss_share),
@@ -482,7 +501,7 @@ fn samples(case: &Case, folder: &mut RunFolder) -> Result<(), Error> {
     ] {
         folder.append(&Sample::new(&case.name, 0, role, metric, unit, value))?;
     }
-    Ok(())
+    Ok(folder.flush()?)
 }
 
 #[cfg(test)]
@@ -581,21 +600,31 @@ mod tests {
     }
 
     #[test]
-    fn a_search_that_is_interrupted_leaves_nothing() {
+    fn a_search_that_is_interrupted_keeps_the_settings_that_were_tried() {
         let scratch = tempfile::tempdir().unwrap();
         let out = scratch.path().join("plan");
-        let interrupt = Interrupt::default();
-        interrupt.set();
-        let ended = run(
-            &small(),
-            Some(&out),
-            Existing::Refuse,
-            &interrupt,
-            &mut (),
-            |_, _, _| -> Result<_, Error> { unreachable!("there is no plan") },
-        );
-        assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
-        assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+        // Two runs without a guard; then each sharing mode has at least one setting.
+        for after in [1, 3] {
+            let interrupt = Interrupt::default();
+            let ended = run(
+                &small(),
+                Some(&out),
+                Existing::Replace,
+                &interrupt,
+                &mut interrupt.after(after),
+                |_, _, _| -> Result<_, Error> { unreachable!("there is no plan") },
+            );
+            assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
+            assert!(!out.exists());
+            let partial = out.with_extension("partial");
+            let rows = memwarden_run::read_samples(&partial.join("samples.csv")).unwrap();
+            let cases: Vec<_> = rows.chunks(4).map(|rows| &rows[0].case).collect();
+            assert!(cases.len() >= after, "{cases:?}");
+            let first = [ALONE, NO_GUARD];
+            let count = cases.len().min(2);
+            assert_eq!(cases[..count], first[..count]);
+            assert!(!partial.join("summary.json").exists());
+        }
     }
 
     #[test]

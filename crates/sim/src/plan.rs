@@ -401,6 +401,25 @@ fn front(all: &[&Outcome]) -> Vec<Outcome> {
     front
 }
 
+/// An outcome of the search, passed on as soon as its stage is over.
+#[derive(Debug, Clone, Copy)]
+pub enum Found<'a> {
+    /// Of the task alone, without the regulator.
+    Alone(&'a Outcome),
+    /// Of the task beside its loads.
+    Beside(&'a Outcome),
+}
+
+impl<'a> Found<'a> {
+    /// The outcome.
+    #[must_use]
+    pub fn outcome(&self) -> &'a Outcome {
+        match self {
+            Self::Alone(outcome) | Self::Beside(outcome) => outcome,
+        }
+    }
+}
+
 /// Why there is no plan.
 enum Stop {
     /// `told` ended the search.
@@ -416,34 +435,60 @@ impl From<PlatformError> for Stop {
 }
 
 /// Runs the stages.
-struct Stages<'a, F> {
+struct Stages<'a, F, K> {
     platform: &'a Platform,
     problem: &'a Problem,
     told: F,
+    found: K,
     done: usize,
     /// Number of candidates whose tests count against the confidence.
     tested: u64,
 }
 
-impl<F: FnMut(usize) -> bool> Stages<'_, F> {
+type Results = Vec<Result<Outcome, PlatformError>>;
+
+impl<F: FnMut(usize) -> bool, K: FnMut(Found)> Stages<'_, F, K> {
     /// Runs all of them, on all CPUs.
     fn all<T: Sync>(
         &mut self,
         all: &[T],
         run: impl Fn(&T) -> Result<Outcome, PlatformError> + Sync,
-    ) -> Result<Vec<Result<Outcome, PlatformError>>, Stop> {
+    ) -> Result<Results, Stop> {
+        self.until_ended(all, run).map_err(|_| Stop::Ended)
+    }
+
+    /// Runs all of them, on all CPUs. If the search is ended, the error has the first results.
+    fn until_ended<T: Sync>(
+        &mut self,
+        all: &[T],
+        run: impl Fn(&T) -> Result<Outcome, PlatformError> + Sync,
+    ) -> Result<Results, Results> {
         let (before, told) = (self.done, &mut self.told);
         let outcomes = sweep(all, run, |done| told(before + done));
         self.done += all.len();
-        outcomes.map_err(|_| Stop::Ended)
+        outcomes
     }
 
+    /// Runs settings, with the loads or without, and passes their outcomes on.
     fn run(&mut self, all: &[(Option<Setting>, bool)]) -> Result<Vec<Outcome>, Stop> {
         let (platform, problem) = (self.platform, self.problem);
-        let outcomes = self.all(all, |(setting, loads)| {
+        let outcomes = self.until_ended(all, |(setting, loads)| {
             problem.run(platform, *setting, *loads)
-        })?;
-        Ok(outcomes.into_iter().collect::<Result<_, _>>()?)
+        });
+        let ended = outcomes.is_err();
+        let (Ok(outcomes) | Err(outcomes)) = outcomes;
+        let outcomes: Vec<Outcome> = outcomes.into_iter().collect::<Result<_, _>>()?;
+        for (outcome, (_, loads)) in outcomes.iter().zip(all) {
+            (self.found)(match loads {
+                true => Found::Beside(outcome),
+                false => Found::Alone(outcome),
+            });
+        }
+        if ended {
+            Err(Stop::Ended)
+        } else {
+            Ok(outcomes)
+        }
     }
 
     /// Runs the candidates for longer, best first, until one still reaches the goal.
@@ -560,8 +605,8 @@ impl<F: FnMut(usize) -> bool> Stages<'_, F> {
         let (platform, problem) = (self.platform, self.problem);
         let memory = platform.memory().map_err(PlatformError::from)?;
         let peak_mib_s = (memory.peak_bytes_per_s() / f64::from(1 << 20)) as u64;
-        let mut outcomes = self.run(&[(None, true), (None, false)])?;
-        let (alone, unguarded) = (outcomes.remove(1), outcomes.remove(0));
+        let mut outcomes = self.run(&[(None, false), (None, true)])?;
+        let (unguarded, alone) = (outcomes.remove(1), outcomes.remove(0));
         let loaded = |settings: Vec<Setting>| -> Vec<(Option<Setting>, bool)> {
             settings.into_iter().map(|one| (Some(one), true)).collect()
         };
@@ -656,7 +701,8 @@ fn changes(platform: &Platform) -> (Vec<Change>, Vec<String>) {
 }
 
 /// Searches for the setting. `told` gets the number of finished runs, and ends the search by
-/// returning false; the result is then `None`.
+/// returning false; the result is then `None`. `found` gets the outcome of the task alone, beside
+/// its loads, and with each setting, in the order of the plan.
 ///
 /// # Errors
 /// When the platform cannot run the problem.
@@ -664,11 +710,13 @@ pub fn plan(
     platform: &Platform,
     problem: &Problem,
     told: impl FnMut(usize) -> bool,
+    found: impl FnMut(Found),
 ) -> Result<Option<Plan>, PlatformError> {
     let mut stages = Stages {
         platform,
         problem,
         told,
+        found,
         done: 0,
         tested: 0,
     };
@@ -761,7 +809,7 @@ mod tests {
         };
         let alone = problem.run(&xeon, None, false).unwrap();
         problem.task.deadline_us = (alone.worst_ms * 1.08 * 1e3) as u64;
-        let found = plan(&xeon, &problem, |_| true).unwrap().unwrap();
+        let found = plan(&xeon, &problem, |_| true, |_| ()).unwrap().unwrap();
         let best = found.recommended.unwrap();
         assert_eq!(best.verdict(), Verdict::Fragile);
         let robust = found.robust.unwrap();
@@ -797,11 +845,19 @@ mod tests {
             seed: 1,
         };
         let mut runs = 0;
-        let plan = plan(&pi, &problem, |done| {
-            runs = done;
-            true
-        });
+        let mut cases = Vec::new();
+        let plan = plan(
+            &pi,
+            &problem,
+            |done| {
+                runs = done;
+                true
+            },
+            |found| cases.push(found.outcome().clone()),
+        );
         let plan = plan.unwrap().unwrap();
+        assert_eq!(cases[..2], [plan.alone.clone(), plan.unguarded.clone()]);
+        assert_eq!(cases[2..], plan.tried);
         assert!(plan.alone.reached, "{:?}", plan.alone);
         assert!(!plan.unguarded.reached, "{:?}", plan.unguarded);
         let choice = plan.recommended.unwrap();
@@ -833,7 +889,9 @@ mod tests {
         problem.goal = GOAL;
         // A deadline that the task misses alone has no plan.
         problem.task.deadline_us = 100;
-        let none = super::plan(&pi, &problem, |_| true).unwrap().unwrap();
+        let none = super::plan(&pi, &problem, |_| true, |_| ())
+            .unwrap()
+            .unwrap();
         assert!(none.recommended.is_none() && none.robust.is_none());
     }
 
@@ -889,6 +947,7 @@ mod tests {
             platform: &pi,
             problem: &problem,
             told: |_| true,
+            found: |_: Found| (),
             done: 0,
             tested: 0,
         };

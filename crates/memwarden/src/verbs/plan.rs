@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use memwarden_experiments::loads::LoadSpec;
 use memwarden_experiments::plan::{self, Config, More, NO_GUARD, Planned, TaskSpec};
-use memwarden_experiments::{Error, Interrupt, Settings};
+use memwarden_experiments::{Interrupt, Settings};
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::units::{Size, Time};
 use memwarden_run::Existing;
@@ -31,6 +31,7 @@ use super::{outcome, output};
     Each of the model's numbers that is in no datasheet is changed by -10 % and +10 %, at least 1: the setting is robust if\n\
     it reaches the goal with all changes. If the best setting is fragile, the best robust one is shown, too.\n\
     A goal that allows late jobs is shown with --confidence: --miss-ratio 0.01 needs 368 jobs, all in time.\n\
+    Ctrl-C leaves the settings that were tried in DIR.partial.\n\
     --verify runs the deadline case without a guard and with the recommended setting: natively, or in the lab on\n\
     the platform's caches and memory, behind a real kernel.\n\
     Examples:\n  memwarden plan --platform raspberry-pi-3 --task hrt:frame=8294400,period=20ms,deadline=13ms@0 --load bandwidth:write@1-3\n  \
@@ -178,10 +179,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         folder,
         summary,
         unverified,
-    } = planned.map_err(|error| match error {
-        Error::Interrupted => Interrupted("nothing was written").into(),
-        error => anyhow::Error::from(error),
-    })?;
+    } = planned?;
     outcome::tell(&folder, &summary.untyped(), args.json)?;
     match unverified {
         Some(error) => Err(error),
