@@ -136,4 +136,29 @@ check "a closed output is no error" "closed lab run --guest none -- seq 100000" 
 check "  and leaves no message" "test ! -s $work/closed.err" 0 ''
 check "a machine can be prepared without a boot" "\"$memwarden\" lab prepare --guest none --json" 0 '"qemu": "QEMU emulator'
 check "nor is it where a product is in the cache" "closed lab qemu" 0 '^0$'
+
+# An experiment that gets a signal in its third case. No other test has its load, so no other console names that case.
+interrupted() {
+	"$memwarden" interfere --on lab --victim latency --victim-memory 64K --victim-iterations 1 \
+		--aggressors bandwidth:compare --aggressor-memory 64K --cpus 1-2 --repeat 10 --settle 1ms \
+		--backend null --out "$work/cut" >"$work/cut.out" 2>"$work/cut.err" &
+	experiment=$!
+	tries=3000
+	until grep -qs 'memwarden-step: 2/.* bandwidth:compare x2' target/lab/jobs/*/console; do
+		tries=$((tries - 1))
+		[ $tries -gt 0 ] && kill -0 $experiment || break
+		sleep 0.1
+	done
+	kill -TERM $experiment
+	wait $experiment
+	code=$?
+	cat "$work/cut.err"
+	return $code
+}
+check "a signal ends an experiment in the guest" interrupted 143 "^memwarden: the run was not completed: [1-9][0-9]* samples are in .*/cut[.]partial$"
+check "  which keeps the finished cases" "cut -d , -f 1 $work/cut.partial/samples.csv | sort -u" 0 "^bandwidth:compare x1$"
+check "  but has no summary" "ls $work/cut.partial $work" 0 "!summary.json|^cut$"
+check "  and names the lab" "cat $work/cut.partial/run.json" 0 '"target": "lab"'
+check "the next run is refused before it boots" \
+	"$memwarden interfere --on lab --out $work/cut" 1 "left from an interrupted run"
 finish

@@ -7,7 +7,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -50,6 +50,10 @@ const COUNTED_DATE: &str = "2026-01-01T00:00:00";
 
 /// Interval of reading the guest's output, shorter than a user notices.
 const POLL: Duration = Duration::from_millis(20);
+
+/// Time in which a command must end after a signal, its results' way to the host included: on a platform, a second of the
+/// guest can take ten seconds or more of the host.
+const END_WITHIN: Duration = Duration::from_secs(60);
 
 /// Lines of the console in an error, enough to show its cause.
 const TAIL_LINES: usize = 25;
@@ -265,6 +269,9 @@ pub struct LabOutcome {
     pub kernel_faults: Vec<String>,
     /// The machine.
     pub lab: LabFacts,
+    /// A signal ended the command.
+    #[serde(skip)]
+    pub interrupted: bool,
     /// Where the command's files are, if there are any.
     pub results: Option<PathBuf>,
     /// The console's log.
@@ -391,25 +398,38 @@ impl Machine {
     /// When the guest cannot be built, does not boot, or goes away without a word
     /// of its kernel. A command that fails, or a kernel that complains, is an outcome.
     pub fn run(&self, command: &[OsString], results: Option<&Path>) -> Result<LabOutcome> {
-        self.run_with_steps(command, results, &mut |_| {})
+        self.boot(command, results, &mut |_| {}, None)
     }
 
-    /// Like [`Self::run`]; calls `tell` for each step that a memwarden in the guest begins.
+    /// Like [`Self::run`], for an experiment: calls `tell` for each step that a memwarden in the guest begins. A signal
+    /// ends the command with SIGTERM, and its files are brought back; a second signal ends the machine at once.
     ///
     /// # Errors
-    /// As for [`Self::run`].
+    /// As for [`Self::run`]. [`Error::Interrupted`] if the command does not end in time, has not begun, or runs on a
+    /// board whose results return over its serial line.
     pub fn run_with_steps(
         &self,
         command: &[OsString],
         results: Option<&Path>,
         tell: &mut dyn FnMut(&Step),
     ) -> Result<LabOutcome> {
+        self.boot(command, results, tell, Some(END_WITHIN))
+    }
+
+    fn boot(
+        &self,
+        command: &[OsString],
+        results: Option<&Path>,
+        tell: &mut dyn FnMut(&Step),
+        patience: Option<Duration>,
+    ) -> Result<LabOutcome> {
         if command.is_empty() {
             return Err(Error::BadInput("no command to run in the guest".to_owned()));
         }
         self.check()?;
         let stop = interrupt_flag();
-        self.prepared(command, &stop)?.run(results, &stop, tell)
+        self.prepared(command, &stop)?
+            .run(results, Stop::on(&stop, patience), tell)
     }
 
     fn prepared(&self, command: &[OsString], stop: &AtomicBool) -> Result<Boot<'_>> {
@@ -632,12 +652,16 @@ impl<'a> Boot<'a> {
     fn run(
         &self,
         results: Option<&Path>,
-        stop: &AtomicBool,
+        mut stop: Stop<ChildStdin>,
         tell: &mut dyn FnMut(&Step),
     ) -> Result<LabOutcome> {
         self.machine.say("booting");
         let out = format!("file,id=out,path={}", self.file("stdout").display());
-        let err = format!("file,id=err,path={}", self.file("stderr").display());
+        // The guest reads the emulator's standard input from this port.
+        let err = format!(
+            "stdio,id=err,signal=off,logfile={}",
+            self.file("stderr").display()
+        );
         let console = format!("file:{}", self.file("console").display());
         let mut qemu = self.qemu(&["-monitor", "none", "-serial", &console]);
         if self.machine.board.carry() == Carry::Ninep {
@@ -645,12 +669,18 @@ impl<'a> Boot<'a> {
             qemu.args(["-device", "pci-serial-2x,chardev1=out,chardev2=err"]);
         }
         let said = File::create(self.file("qemu")).on("create", &self.file("qemu"))?;
-        qemu.stdout(Stdio::null()).stderr(said);
+        qemu.stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(said);
         // A process group of its own, so that Ctrl-C reaches only this process, which cleans up.
         std::os::unix::process::CommandExt::process_group(&mut qemu, 0);
         let child = qemu.spawn().map_err(|source| self.not_started(&source))?;
         let mut guest = Running(child);
-        let watched = self.watch(&mut guest.0, stop, tell);
+        if self.machine.board.carry() == Carry::Ninep {
+            stop.input = guest.0.stdin.take();
+        }
+        let watched = self.watch(&mut guest.0, &mut stop, tell);
+        let interrupted = stop.asked.is_some();
         drop(guest);
 
         let console = self.keep_console();
@@ -679,6 +709,7 @@ impl<'a> Boot<'a> {
         Ok(LabOutcome {
             exit_code: progress.exit_code,
             kernel_faults,
+            interrupted,
             lab: self.facts()?,
             results,
             console,
@@ -694,7 +725,7 @@ impl<'a> Boot<'a> {
     fn watch(
         &self,
         guest: &mut Child,
-        stop: &AtomicBool,
+        stop: &mut Stop<ChildStdin>,
         tell: &mut dyn FnMut(&Step),
     ) -> Result<f64> {
         let mut out = Tail::new(self.file("stdout"));
@@ -744,8 +775,9 @@ impl<'a> Boot<'a> {
             if ended {
                 return Ok(boot_s.unwrap_or_else(|| self.started.elapsed().as_secs_f64()));
             }
-            if stop.load(Ordering::Relaxed) {
-                return Err(Error::Interrupted);
+            if stop.look(boot_s.is_some())? {
+                self.machine
+                    .say("ending the command; a second Ctrl-C ends the machine at once");
             }
             let silence = self.machine.board.boot_silence();
             if boot_s.is_none() && last_word.elapsed() > silence {
@@ -873,6 +905,51 @@ impl<'a> Boot<'a> {
     }
 }
 
+/// The end of a run by a signal.
+struct Stop<'a, W> {
+    /// Set by a signal.
+    came: &'a AtomicBool,
+    /// Time for the command to end in order; without it the machine ends at once.
+    patience: Option<Duration>,
+    /// The guest's way to learn of it.
+    input: Option<W>,
+    /// When the command was asked to end.
+    asked: Option<Instant>,
+}
+
+impl<'a, W: Write> Stop<'a, W> {
+    fn on(came: &'a AtomicBool, patience: Option<Duration>) -> Self {
+        Self {
+            came,
+            patience,
+            input: None,
+            asked: None,
+        }
+    }
+
+    /// After the first signal, asks the command to end if it runs, and returns true.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] when the machine must end now.
+    fn look(&mut self, runs: bool) -> Result<bool> {
+        if let (Some(asked), Some(patience)) = (self.asked, self.patience) {
+            if asked.elapsed() > patience {
+                return Err(Error::Interrupted);
+            }
+        }
+        if !self.came.swap(false, Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let may_ask = runs && self.patience.is_some() && self.asked.is_none();
+        let input = self.input.as_mut().filter(|_| may_ask);
+        if input.is_some_and(|input| input.write_all(b"end\n").is_ok()) {
+            self.asked = Some(Instant::now());
+            return Ok(true);
+        }
+        Err(Error::Interrupted)
+    }
+}
+
 /// The running emulator. Dropping it kills the emulator.
 struct Running(Child);
 
@@ -933,6 +1010,7 @@ pub(crate) fn interrupt_flag() -> Arc<AtomicBool> {
             signal_hook::consts::SIGINT,
             signal_hook::consts::SIGTERM,
             signal_hook::consts::SIGHUP,
+            signal_hook::consts::SIGQUIT,
         ] {
             // Without the handler the default action ends this process, and the emulator with it.
             let _ = signal_hook::flag::register(signal, Arc::clone(&flag));
@@ -1010,6 +1088,43 @@ mod tests {
             assert_eq!(said, expected);
         }
         Machine::default().check().unwrap();
+    }
+
+    #[test]
+    fn the_first_signal_asks_a_command_to_end_and_the_second_ends_the_machine() {
+        let came = AtomicBool::new(false);
+        let signal = || came.store(true, Ordering::Relaxed);
+        let interrupted = |looked| matches!(looked, Err(Error::Interrupted));
+        let minute = Some(Duration::from_secs(60));
+
+        let mut stop = Stop::on(&came, minute);
+        stop.input = Some(Vec::new());
+        assert!(!stop.look(true).unwrap());
+        signal();
+        assert!(stop.look(true).unwrap());
+        assert!(!stop.look(true).unwrap());
+        signal();
+        assert!(interrupted(stop.look(true)));
+        assert_eq!(stop.input.unwrap(), b"end\n");
+
+        // A command that has not begun, a machine without a way to ask, a command that runs on, and no patience.
+        for (runs, has_input, patience) in [
+            (false, true, minute),
+            (true, false, minute),
+            (true, true, Some(Duration::ZERO)),
+            (true, true, None),
+        ] {
+            came.store(false, Ordering::Relaxed);
+            let mut stop = Stop::on(&came, patience);
+            stop.input = has_input.then(Vec::new);
+            assert!(!stop.look(runs).unwrap());
+            signal();
+            let ended = (0..2).any(|_| {
+                std::thread::sleep(Duration::from_millis(1));
+                interrupted(stop.look(runs))
+            });
+            assert!(ended, "{runs} {has_input} {patience:?}");
+        }
     }
 
     #[test]

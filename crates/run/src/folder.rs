@@ -164,12 +164,86 @@ impl Drop for RunFolder {
             let _ = fs::remove_dir_all(&self.partial);
             return;
         }
-        let _ = writeln!(
-            std::io::stderr(),
-            "memwarden: the run was not completed: {} samples are in {}",
-            self.appended,
-            self.partial.display()
+        tell_incomplete(self.appended, &self.partial);
+    }
+}
+
+fn tell_incomplete(samples: u64, partial: &Path) {
+    let _ = writeln!(
+        std::io::stderr(),
+        "memwarden: the run was not completed: {samples} samples are in {}",
+        partial.display()
+    );
+}
+
+/// Checks that a run folder `directory` (none: [`default_directory`]) could be begun, and changes nothing. For a run that
+/// is made elsewhere and adopted when it is over.
+///
+/// # Errors
+/// As for [`RunFolder::create`].
+pub fn check_place(directory: Option<&Path>, existing: Existing) -> Result<(), Error> {
+    let Some(directory) = directory else {
+        return Ok(());
+    };
+    let partial = partial_path(directory)?;
+    check_free(directory, existing)?;
+    match existing {
+        _ if fs::symlink_metadata(&partial).is_err() => Ok(()),
+        Existing::Refuse if is_idle_and_empty(&partial) => Ok(()),
+        Existing::Refuse => Err(Error::LeftOver(partial)),
+        Existing::Replace if is_run_folder(&partial) => Ok(()),
+        Existing::Replace => Err(Error::NotReplaceable(partial)),
+    }
+}
+
+/// An incomplete run, read from its `DIR.partial`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Partial {
+    /// Its path.
+    pub directory: PathBuf,
+    /// run.json.
+    pub run: Run,
+    /// samples.csv.
+    pub samples: Vec<Sample>,
+}
+
+impl Partial {
+    /// Reads what a run left at `directory`; none without a sample.
+    ///
+    /// # Errors
+    /// A file of it is missing, malformed, or of a schema that this version does not read.
+    pub fn read(directory: &Path) -> Result<Option<Self>, Error> {
+        let samples = directory.join("samples.csv");
+        if !samples.is_file() {
+            return Ok(None);
+        }
+        let samples = match read_samples(&samples) {
+            Err(Error::NoSamples(_)) => return Ok(None),
+            samples => samples?,
+        };
+        let run = read_json(directory, "run.json", schema::RUN, "it is not a run folder")?;
+        Ok(Some(Self {
+            directory: directory.into(),
+            run,
+            samples,
+        }))
+    }
+
+    /// Copies the folder to the `DIR.partial` of `directory` (none: [`default_directory`]), with the record from `self`,
+    /// and reports that on stderr. This imports a run that was made elsewhere (in the lab's guest).
+    ///
+    /// # Errors
+    /// As for [`RunFolder::create`], or a file cannot be copied.
+    pub fn adopt(&self, directory: Option<&Path>, existing: Existing) -> Result<PathBuf, Error> {
+        let directory = directory.map_or_else(
+            || default_directory(&self.run.experiment),
+            Path::to_path_buf,
         );
+        let partial = begin(&directory, existing)?;
+        copy_folder(&self.directory, &partial)?;
+        write_json(&partial.join("run.json"), &self.run)?;
+        tell_incomplete(self.samples.len() as u64, &partial);
+        Ok(partial)
     }
 }
 

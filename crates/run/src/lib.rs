@@ -28,7 +28,7 @@ pub mod studies;
 mod summary;
 
 pub use error::Error;
-pub use folder::{Existing, Recorded, RunFolder, default_directory};
+pub use folder::{Existing, Partial, Recorded, RunFolder, check_place, default_directory};
 pub use record::{Cache, Host, LabFacts, Run, command_line, now_rfc3339, set_git_revision};
 pub use sample::{COLUMNS, Sample, read_samples};
 pub use statistics::{Metric, Ratio};

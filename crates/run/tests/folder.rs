@@ -6,8 +6,8 @@ use std::path::Path;
 
 use memwarden_run::statistics::ratio_of_medians;
 use memwarden_run::{
-    Aggressor, Cache, Case, Existing, Figure, GuardSettings, Host, LabFacts, Metric, Recorded, Run,
-    RunFolder, Sample, Summary, schema,
+    Aggressor, Cache, Case, Existing, Figure, GuardSettings, Host, LabFacts, Metric, Partial,
+    Recorded, Run, RunFolder, Sample, Summary, check_place, schema,
 };
 use serde_json::{Value, json};
 
@@ -422,6 +422,64 @@ fn check(root: &Value, schema: &Value, value: &Value, at: &str, faults: &mut Vec
             other => panic!("{at}: the schema says {other}, which this test does not know"),
         }
     }
+}
+
+#[test]
+fn an_incomplete_run_made_elsewhere_is_adopted() {
+    let temp = tempfile::tempdir().unwrap();
+    let guest = temp.path().join("guest");
+    let partial = guest.with_extension("partial");
+    // No folder, and a folder without samples: nothing to keep.
+    assert_eq!(Partial::read(&partial).unwrap(), None);
+    let mut folder = RunFolder::create(Some(&guest), run(), Existing::Refuse).unwrap();
+    folder.flush().unwrap();
+    assert_eq!(Partial::read(&partial).unwrap(), None);
+    folder.append(&samples()[0]).unwrap();
+    fs::write(partial.join("load.log"), "a word").unwrap();
+    drop(folder);
+
+    let mut left = Partial::read(&partial).unwrap().unwrap();
+    assert_eq!(left.samples, samples()[..1]);
+    left.run.target = "lab".into();
+    let here = temp.path().join("here");
+    let kept = left.adopt(Some(&here), Existing::Refuse).unwrap();
+    assert_eq!(kept, temp.path().join("here.partial"));
+    assert!(!here.exists());
+    assert_eq!(Partial::read(&kept).unwrap().unwrap().run.target, "lab");
+    assert_eq!(fs::read_to_string(kept.join("load.log")).unwrap(), "a word");
+    // Its samples block the next run, as those of a run that was made here.
+    let error = left.adopt(Some(&here), Existing::Refuse).unwrap_err();
+    assert!(
+        error.to_string().contains("left from an interrupted run"),
+        "{error}"
+    );
+    left.adopt(Some(&here), Existing::Replace).unwrap();
+}
+
+#[test]
+fn a_place_is_checked_as_a_run_would_and_left_as_it_is() {
+    let temp = tempfile::tempdir().unwrap();
+    let directory = temp.path().join("run");
+    let partial = temp.path().join("run.partial");
+    let verdict = |existing| check_place(Some(&directory), existing).is_ok();
+    let both = || [Existing::Refuse, Existing::Replace].map(verdict);
+    check_place(None, Existing::Refuse).unwrap();
+    assert_eq!(both(), [true, true]);
+    // A complete run.
+    let create = || RunFolder::create(Some(&directory), run(), Existing::Replace).unwrap();
+    create().finish(&summary()).unwrap();
+    assert_eq!(both(), [false, true]);
+    fs::remove_dir_all(&directory).unwrap();
+    // An empty partial, one with a sample, and another folder.
+    fs::create_dir(&partial).unwrap();
+    assert_eq!(both(), [true, true]);
+    let mut folder = create();
+    folder.append(&samples()[0]).unwrap();
+    drop(folder);
+    assert_eq!(both(), [false, true]);
+    fs::remove_file(partial.join("run.json")).unwrap();
+    assert_eq!(both(), [false, false]);
+    assert!(partial.join("samples.csv").exists());
 }
 
 #[test]

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use memwarden_experiments::Progress;
+use memwarden_experiments::{Error, Interrupt, Progress};
 use memwarden_lab::{
     Board, Cache, Clock, Flavour, Kernel, KernelChoice, LabOutcome, Machine, ModelledMemory, Source,
 };
 use memwarden_platform::units::Time;
-use memwarden_run::{Existing, LabFacts, Recorded};
+use memwarden_run::{Existing, LabFacts, Partial, Recorded, Run};
 
 use super::experiment::{Found, Target};
 use super::output::errln;
@@ -236,6 +236,8 @@ impl Lab {
         out: Option<&Path>,
         existing: Existing,
     ) -> anyhow::Result<Found> {
+        // Refused now, not after the measurement.
+        memwarden_run::check_place(out, existing)?;
         self.choose_kernel()?;
         let carried = tempfile::tempdir().context("making a folder for the settings")?;
         let file = carried.path().join(SETTINGS);
@@ -244,7 +246,12 @@ impl Lab {
         self.machine.with.push(file);
         let mut words: Vec<String> = command.iter().map(|&word| word.into()).collect();
         words.extend(["--config".into(), format!("/host/{SETTINGS}")]);
-        let mut home = run(&self.machine, words)?;
+        let mut home = run(&self.machine, words).or_else(|failed| {
+            if let Some(left) = &failed.left {
+                left.partial.adopt(out, existing)?;
+            }
+            Err(failed.error)
+        })?;
         let Recorded { run, summary, .. } = &mut home.recorded;
         for note in self.notes {
             summary.note(note);
@@ -257,30 +264,74 @@ impl Lab {
     }
 }
 
-/// Boots `machine`, runs `command` with a run folder to write to, and returns the run.
-pub fn run(machine: &Machine, command: Vec<String>) -> anyhow::Result<Home> {
+/// Boots `machine`, runs `command` with a run folder to write to, and returns the run. A signal ends the command, as it
+/// would here.
+pub fn run(machine: &Machine, command: Vec<String>) -> Result<Home, Failed> {
+    // For the exit code.
+    Interrupt::catch().map_err(anyhow::Error::from)?;
     let carried = tempfile::tempdir().context("making a folder for the results")?;
     let results = carried.path().join("results");
     let mut command: Vec<OsString> = command.into_iter().map(Into::into).collect();
     command.extend(["--out", GUEST_FOLDER].map(Into::into));
     let mut bar = Bar::new();
-    let outcome = machine.run_with_steps(&command, Some(&results), &mut |step| {
-        if machine.talkative {
-            bar.step(step.done, step.total, &step.what);
-        }
-    })?;
-    let complete = results.join(GUEST_FOLDER).is_dir();
-    check(&outcome, &command, complete)?;
-    let mut recorded = Recorded::read(&results.join(GUEST_FOLDER))?;
-    recorded.run.command_line = memwarden_run::command_line();
-    recorded.run.target = "lab".into();
+    let outcome = machine
+        .run_with_steps(&command, Some(&results), &mut |step| {
+            if machine.talkative {
+                bar.step(step.done, step.total, &step.what);
+            }
+        })
+        .map_err(anyhow::Error::from)?;
+    let folder = results.join(GUEST_FOLDER);
+    let complete = folder.is_dir();
+    let checked = match outcome.interrupted && !complete && outcome.kernel_faults.is_empty() {
+        true => Err(Error::Interrupted.into()),
+        false => check(&outcome, &command, complete),
+    };
+    let of_this_machine = |run: &mut Run| {
+        run.command_line = memwarden_run::command_line();
+        run.target = "lab".into();
+        run.lab = Some(facts(&outcome));
+    };
+    if let Err(error) = checked {
+        let partial = Partial::read(&folder.with_extension("partial")).unwrap_or_default();
+        let left = partial.map(|mut partial| {
+            of_this_machine(&mut partial.run);
+            Box::new(Left {
+                partial,
+                _carried: carried,
+            })
+        });
+        return Err(Failed { error, left });
+    }
+    let mut recorded = Recorded::read(&folder).map_err(anyhow::Error::from)?;
+    of_this_machine(&mut recorded.run);
     recorded.summary.target = "lab".into();
-    recorded.run.lab = Some(facts(&outcome));
     Ok(Home {
         recorded,
         outcome,
         _carried: carried,
     })
+}
+
+/// Why there is no complete run.
+#[derive(Debug)]
+pub struct Failed {
+    pub error: anyhow::Error,
+    /// What was measured until then.
+    pub left: Option<Box<Left>>,
+}
+
+impl From<anyhow::Error> for Failed {
+    fn from(error: anyhow::Error) -> Self {
+        Self { error, left: None }
+    }
+}
+
+/// An incomplete run fetched from the guest.
+#[derive(Debug)]
+pub struct Left {
+    pub partial: Partial,
+    _carried: tempfile::TempDir,
 }
 
 /// A run fetched from the guest.

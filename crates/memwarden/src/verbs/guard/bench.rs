@@ -163,7 +163,7 @@ use in_lab::on_lab;
 mod in_lab {
     use anyhow::bail;
     use memwarden_experiments::guard_bench::Boot;
-    use memwarden_experiments::{Progress, Simulated};
+    use memwarden_experiments::{Error, Progress, Simulated};
     use memwarden_lab::{Clock, Error as LabError, Machine, ModelledMemory};
     use memwarden_run::studies::guard_bench::{Case, NAME};
     use memwarden_run::{Run, RunFolder};
@@ -276,6 +276,7 @@ mod in_lab {
 
     fn was_interrupted(error: &anyhow::Error) -> bool {
         matches!(error.downcast_ref(), Some(LabError::Interrupted))
+            || matches!(error.downcast_ref(), Some(Error::Interrupted))
     }
 
     /// Runs every part on the machine that it needs, and merges the results in one run folder. A part that fails is
@@ -304,8 +305,16 @@ mod in_lab {
             machine.timeout = args.timeout.unwrap_or(machine.timeout);
             let home = match on_lab::run(&machine, stage.command()) {
                 Ok(home) => home,
+                Err(on_lab::Failed { error, left })
+                    if stages.len() == 1 || was_interrupted(&error) =>
+                {
+                    if let Some(left) = left {
+                        folder.append_all(&left.partial.samples)?;
+                    }
+                    return Err(error);
+                }
                 // With several stages, a failure does not stop the others.
-                Err(error) if stages.len() > 1 && !was_interrupted(&error) => {
+                Err(on_lab::Failed { error, .. }) => {
                     let name = stage.name();
                     summary.note(format!("NOT MEASURED: {name}: {error:#}"));
                     summary.cases.push(Case {
@@ -318,7 +327,6 @@ mod in_lab {
                     first_failure.get_or_insert(error);
                     continue;
                 }
-                Err(error) => return Err(error),
             };
             folder.append_all(&home.recorded.samples)?;
             folder.flush()?;
