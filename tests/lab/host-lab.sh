@@ -136,6 +136,19 @@ check "a closed output is no error" "closed lab run --guest none -- seq 100000" 
 check "  and leaves no message" "test ! -s $work/closed.err" 0 ''
 check "a machine can be prepared without a boot" "\"$memwarden\" lab prepare --guest none --json" 0 '"qemu": "QEMU emulator'
 check "nor is it where a product is in the cache" "closed lab qemu" 0 '^0$'
+check "  the kernel, which was booted above" "closed lab kernel --flavour debug" 0 '^0$'
+check "nor where modules are compiled" "closed lab modules --only 6.12-arm64" 0 '^0$'
+
+# first_line VERB...: the same with a reader that takes the first line of output and errors.
+first_line() {
+	{
+		"$memwarden" "$@" 2>&1
+		echo $? >"$work/closed"
+	} | head -n 1 >"$work/line"
+	cat "$work/closed" "$work/line"
+}
+check "a reader of one line ends no verb" "first_line lab kernel --flavour debug" 0 '^0$'
+check "  nor a run of several verdicts" "first_line lab modules --only 6.12-arm64" 0 '^0$'
 
 # An experiment that gets a signal in its third case. No other test has its load, so no other console names that case.
 interrupted() {

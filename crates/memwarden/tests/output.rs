@@ -198,7 +198,10 @@ const GUARDED: [Whole; 6] = [
 /// Verbs whose whole run is elsewhere or not possible here, with the reason.
 const ELSEWHERE: [(&str, &str); 11] = [
     ("guard serve", "runs until a signal: it has its own test"),
-    ("guard bench", "measures for minutes"),
+    (
+        "guard bench",
+        "judges figures of a busy machine: it has its own test",
+    ),
     ("mmap reclaim", "needs a patched kernel"),
     ("lab run", "boots the emulated machine"),
     ("lab prepare", "compiles an emulator"),
@@ -342,6 +345,27 @@ fn the_verbs_of_a_guard_need_no_reader() {
                 return;
             }
             assert_eq!(code, Some(0), "{verb}: {reader:?}");
+        }
+    }
+}
+
+#[test]
+fn the_benchmark_of_a_guard_needs_no_reader() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: this needs root");
+        return;
+    }
+    let line = "guard bench --part alone --faults 25 --backend user --out run";
+    for reader in [Reader::Whole, Reader::Gone, Reader::First] {
+        let (code, files) = whole(&[line], reader);
+        if reader == Reader::Whole && files.is_empty() {
+            eprintln!("skipped: no guard can run here");
+            return;
+        }
+        // 1 if a figure misses its target.
+        assert!(matches!(code, Some(0 | 1)), "{reader:?}: {code:?}");
+        for file in ["run.json", "summary.json", "samples.csv", "report.html"] {
+            assert!(files.contains(&format!("run/{file}")), "{reader:?}: {file}");
         }
     }
 }
