@@ -25,8 +25,8 @@ const LOOK_EVERY: Timespec = Timespec {
 /// Time in which a workload must end after the signal; a throttled one runs only a few microseconds of each period.
 const END_WITHIN: Duration = Duration::from_secs(20);
 
-/// A workload's exit code after SIGINT, as in a shell.
-const ON_INTERRUPT: i32 = 130;
+/// A workload's exit codes after a terminal's signals (SIGHUP, SIGINT, SIGQUIT), as in a shell.
+const ON_INTERRUPT: [i32; 3] = [129, 130, 131];
 
 /// A running workload; killed when dropped.
 #[derive(Debug)]
@@ -262,14 +262,16 @@ impl Child {
         }
     }
 
-    /// The result in the output. After Ctrl-C in a terminal, a workload that has printed its result ends with 130.
+    /// The result in the output. After a terminal's signal, a workload that has printed its result ends with 128 plus
+    /// the signal's number.
     fn result(&mut self, text: &[u8], interrupted: bool) -> Result<Value, Error> {
         let status = self.process.wait().map_err(|source| Error::Process {
             action: "waiting for",
             what: self.what.clone(),
             source,
         })?;
-        let by_interrupt = interrupted && status.code() == Some(ON_INTERRUPT);
+        let code = status.code();
+        let by_interrupt = interrupted && code.is_some_and(|code| ON_INTERRUPT.contains(&code));
         if !status.success() && !by_interrupt {
             let reason = self.last_words();
             return Err(self.broken(reason));

@@ -2,6 +2,7 @@
 //! From a deadline to budgets: the regulator settings that the model tries, and the recommended setting. The search is
 //! in [`memwarden_sim::plan`].
 
+use std::cell::Cell;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -293,16 +294,18 @@ pub fn run<E: fmt::Display>(
     // An estimate: the results decide how often budgets are halved.
     let most = 25 + 2 * platform.fit.len();
     let mut written = Ok(());
+    let failed = Cell::new(false);
     let plan = plan::plan(
         platform,
         &problem,
         |done| {
             progress.step(done.min(most - 1), most, "simulating");
-            !interrupt.came()
+            !interrupt.came() && !failed.get()
         },
         |found| {
             if written.is_ok() {
                 written = samples(&found_case(found, &problem, platform), &mut folder);
+                failed.set(written.is_err());
             }
         },
     )?;

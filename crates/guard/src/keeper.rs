@@ -131,6 +131,8 @@ impl Keeper {
     /// Releases the guard, which stops one that was started here, and starts one for `file`. If that fails,
     /// starts one for the previous file.
     fn start_anew(&mut self, file: BudgetFile) -> Result<String, Error> {
+        // What is known to be refused now does not end the guard that runs.
+        self.host.open(&file)?;
         self.end_session()?;
         match start(self.host.as_ref(), &file) {
             Ok((kept, wanted, said)) => {
@@ -292,13 +294,16 @@ mod tests {
     use std::cell::Cell;
     use std::fs;
 
-    /// A machine with two CPUs and one guard. It uses no guard whose events are 32 bytes. With a period of 2 ms, a signal
-    /// comes while the guard is proved.
+    /// A machine with two CPUs and one guard. It starts no guard for events of 16 bytes, and uses none whose events are 32
+    /// bytes. With a period of 2 ms, a signal comes while the guard is proved.
     struct Machine(Shared, Cell<bool>);
 
     impl Host for Machine {
         fn open(&self, file: &BudgetFile) -> Result<Box<dyn Regulator>, Error> {
             let name: String = file.backend()?;
+            if file.start_options().bytes_per_event == Some(16) {
+                return Err(Error::BadInput("events of 16 bytes".into()));
+            }
             if name.is_empty() {
                 Ok(Box::new(self.0.clone()))
             } else {
@@ -488,6 +493,13 @@ mod tests {
         setup.write(refused);
         assert!(matches!(keeper.reload().err(), Some(Error::BadInput(_))));
         assert_eq!(setup.budgets(), [Some(16384), None]);
+
+        // What is refused before the start does not end the guard that runs.
+        setup.guard.refuse_to_start(true);
+        setup.write("mb = [100]\nbytes_per_event = 16\n");
+        assert!(matches!(keeper.reload().err(), Some(Error::BadInput(_))));
+        assert_eq!(setup.budgets(), [Some(16384), None]);
+        setup.guard.refuse_to_start(false);
         keeper.end().unwrap();
 
         let options = StartOptions {

@@ -269,7 +269,7 @@ pub struct LabOutcome {
     pub kernel_faults: Vec<String>,
     /// The machine.
     pub lab: LabFacts,
-    /// A signal ended the command.
+    /// A signal came while the command ran.
     #[serde(skip)]
     pub interrupted: bool,
     /// Where the command's files are, if there are any.
@@ -786,7 +786,7 @@ impl<'a> Boot<'a> {
                     tail: program::last_lines(&log, TAIL_LINES),
                 });
             }
-            if self.started.elapsed() > self.machine.timeout {
+            if stop.asked.is_none() && self.started.elapsed() > self.machine.timeout {
                 return Err(Error::TimedOut {
                     seconds: self.machine.timeout.as_secs(),
                     tail: program::last_lines(&self.text("console"), TAIL_LINES),
@@ -911,10 +911,12 @@ struct Stop<'a, W> {
     came: &'a AtomicBool,
     /// Time for the command to end in order; without it the machine ends at once.
     patience: Option<Duration>,
-    /// The guest's way to learn of it.
+    /// The emulator's standard input, which the guest reads from a serial port.
     input: Option<W>,
     /// When the command was asked to end.
     asked: Option<Instant>,
+    /// How often.
+    requests: u32,
 }
 
 impl<'a, W: Write> Stop<'a, W> {
@@ -924,6 +926,7 @@ impl<'a, W: Write> Stop<'a, W> {
             patience,
             input: None,
             asked: None,
+            requests: 0,
         }
     }
 
@@ -936,17 +939,26 @@ impl<'a, W: Write> Stop<'a, W> {
             if asked.elapsed() > patience {
                 return Err(Error::Interrupted);
             }
+            // The guest may not have opened the port at the first request.
+            if asked.elapsed().as_secs() >= u64::from(self.requests) {
+                self.ask();
+            }
         }
         if !self.came.swap(false, Ordering::Relaxed) {
             return Ok(false);
         }
         let may_ask = runs && self.patience.is_some() && self.asked.is_none();
-        let input = self.input.as_mut().filter(|_| may_ask);
-        if input.is_some_and(|input| input.write_all(b"end\n").is_ok()) {
+        if may_ask && self.ask() {
             self.asked = Some(Instant::now());
             return Ok(true);
         }
         Err(Error::Interrupted)
+    }
+
+    fn ask(&mut self) -> bool {
+        self.requests += 1;
+        let input = self.input.as_mut();
+        input.is_some_and(|input| input.write_all(b"end\n").is_ok())
     }
 }
 

@@ -609,7 +609,10 @@ fn a_signal_ends_a_calibration_and_keeps_the_best_platform() {
         let output = child.wait_with_output().unwrap();
         let told = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{told}");
-        assert!(told.contains("platforms is in my.toml.partial\n"), "{told}");
+        assert!(
+            told.contains("the best platform so far is in my.toml.partial\n"),
+            "{told}"
+        );
         let end = "memwarden: interrupted: the search was not completed\n";
         assert!(told.ends_with(end), "{told}");
         let text = String::from_utf8(output.stdout).unwrap();

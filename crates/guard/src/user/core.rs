@@ -584,7 +584,7 @@ impl Loop {
             let before = self.counters.used()?;
             self.arm()?;
             let mut ends = [PollFd::new(&self.handle().bell, PollFlags::IN)];
-            poll(&mut ends, Some(&Timespec::default()))
+            wait_for_any(&mut ends, &Timespec::default())
                 .map_err(|errno| Failure::Broken(format!("cannot wait: {errno}")))?;
             self.post();
             let after = self.counters.used()?;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Parser, Subcommand, ValueEnum};
+use memwarden_experiments::Interrupt;
 use memwarden_lab::{
     Architecture, Board, BuiltEmulator, Cache, Check, Clock, Emulator, Flavour, GuestProgram,
     Headers, Kernel, KernelChoice, LabOutcome, Machine, Memory, ModelledMemory, STOCK, Source,
@@ -42,7 +43,7 @@ enum Verb {
     Run(RunArgs),
     /// Fetch and build everything that such a run needs, and boot nothing
     #[command(
-        after_help = "Later runs with the same options then need no network, and begin at once. A first preparation\n\
+        after_help = "Later runs with the same options then need no network and no long build. A first preparation\n\
         takes up to ten minutes, most of them for the emulator.\n\
         Examples:\n  memwarden lab prepare\n  memwarden lab prepare --platform raspberry-pi-3 --json"
     )]
@@ -317,6 +318,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn run_command(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    // For the exit code; the machine ends in order.
+    Interrupt::catch()?;
     let mut machine = args.machine.machine();
     machine.timeout = args.timeout;
     machine.live = !args.json;
@@ -328,6 +331,7 @@ fn run_command(args: &RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
+    Interrupt::catch()?;
     let facts = args.machine.machine().prepare()?;
     if args.json {
         outln!("{}", serde_json::to_string_pretty(&facts)?)?;

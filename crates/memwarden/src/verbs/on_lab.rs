@@ -246,11 +246,11 @@ impl Lab {
         self.machine.with.push(file);
         let mut words: Vec<String> = command.iter().map(|&word| word.into()).collect();
         words.extend(["--config".into(), format!("/host/{SETTINGS}")]);
-        let mut home = run(&self.machine, words).or_else(|failed| {
-            if let Some(left) = &failed.left {
-                left.partial.adopt(out, existing)?;
+        let mut home = run(&self.machine, words).map_err(|failed| {
+            if let Some(left) = failed.left {
+                left.keep(out, existing);
             }
-            Err(failed.error)
+            failed.error
         })?;
         let Recorded { run, summary, .. } = &mut home.recorded;
         for note in self.notes {
@@ -293,13 +293,14 @@ pub fn run(machine: &Machine, command: Vec<String>) -> Result<Home, Failed> {
         run.lab = Some(facts(&outcome));
     };
     if let Err(error) = checked {
-        let partial = Partial::read(&folder.with_extension("partial")).unwrap_or_default();
+        let partial = Partial::read(&folder.with_extension("partial"));
+        let partial = partial.unwrap_or_else(|error| {
+            errln!("memwarden: what was measured until then cannot be kept: {error}");
+            None
+        });
         let left = partial.map(|mut partial| {
             of_this_machine(&mut partial.run);
-            Box::new(Left {
-                partial,
-                _carried: carried,
-            })
+            Box::new(Left { partial, carried })
         });
         return Err(Failed { error, left });
     }
@@ -331,7 +332,20 @@ impl From<anyhow::Error> for Failed {
 #[derive(Debug)]
 pub struct Left {
     pub partial: Partial,
-    _carried: tempfile::TempDir,
+    carried: tempfile::TempDir,
+}
+
+impl Left {
+    /// Keeps it as the `DIR.partial` of `out`; if that fails, says where it is instead.
+    fn keep(self, out: Option<&Path>, existing: Existing) {
+        if let Err(error) = self.partial.adopt(out, existing) {
+            let _ = self.carried.keep();
+            errln!(
+                "memwarden: {error}: the incomplete run is in {}",
+                self.partial.directory.display()
+            );
+        }
+    }
 }
 
 /// A run fetched from the guest.

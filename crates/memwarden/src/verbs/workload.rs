@@ -5,7 +5,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -14,6 +14,7 @@ use memwarden_experiments::Progress as _;
 use memwarden_platform::{Error, descriptor, units};
 use memwarden_workloads::{BufferConfig, Observer, Placement, Progress, Stop};
 use serde::Serialize;
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use super::output::errln;
 use super::terminal::Bar;
@@ -134,16 +135,15 @@ pub struct ResultLine<'a, T: Serialize> {
 pub struct StopOnSignals {
     /// The stop of the workload.
     pub stop: Stop,
-    interrupted: Arc<AtomicBool>,
+    interrupted: Arc<AtomicUsize>,
 }
 
 impl StopOnSignals {
     /// The exit code after the result is printed.
     pub fn exit_code(&self) -> ExitCode {
-        if self.interrupted.load(Ordering::Relaxed) {
-            foreign::after_signal(signal_hook::consts::SIGINT)
-        } else {
-            ExitCode::SUCCESS
+        match i32::try_from(self.interrupted.load(Ordering::Relaxed)) {
+            Ok(signal) if signal != 0 => foreign::after_signal(signal),
+            _ => ExitCode::SUCCESS,
         }
     }
 }
@@ -151,14 +151,14 @@ impl StopOnSignals {
 /// Catches the signals from now on.
 pub fn stop_on_signals() -> Result<StopOnSignals> {
     let stop = Stop::new();
-    let interrupted = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&interrupted))
-        .context("cannot catch signals")?;
-    for signal in [
-        signal_hook::consts::SIGINT,
-        signal_hook::consts::SIGTERM,
-        signal_hook::consts::SIGALRM,
-    ] {
+    let interrupted = Arc::new(AtomicUsize::new(0));
+    // Those of a terminal, which its whole process group gets: an experiment's workload, too.
+    for signal in [SIGINT, SIGQUIT, SIGHUP] {
+        let number = usize::try_from(signal).unwrap_or_default();
+        signal_hook::flag::register_usize(signal, Arc::clone(&interrupted), number)
+            .context("cannot catch signals")?;
+    }
+    for signal in [SIGINT, SIGQUIT, SIGHUP, SIGTERM, SIGALRM] {
         signal_hook::flag::register(signal, stop.flag()).context("cannot catch signals")?;
     }
     Ok(StopOnSignals { stop, interrupted })

@@ -297,6 +297,10 @@ mod in_lab {
         let mut machines = Vec::new();
         let mut first_failure = None;
         for (done, stage) in stages.iter().enumerate() {
+            // A signal after the last stage's command had ended.
+            if Interrupt::last().is_some() {
+                return Err(Error::Interrupted.into());
+            }
             bar.step(done, stages.len(), &stage.name());
             let mut machine = Machine {
                 talkative: false,
@@ -309,7 +313,9 @@ mod in_lab {
                     if stages.len() == 1 || was_interrupted(&error) =>
                 {
                     if let Some(left) = left {
-                        folder.append_all(&left.partial.samples)?;
+                        if let Err(failed) = folder.append_all(&left.partial.samples) {
+                            errln!("memwarden: {failed}");
+                        }
                     }
                     return Err(error);
                 }

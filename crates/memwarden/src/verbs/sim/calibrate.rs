@@ -235,6 +235,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     if let (Some(output), Some(fitted)) = (output, &fitted) {
         write(&output, args, &fitted.platform, &facts)?;
         output.keep()?;
+        // An earlier search may have been interrupted.
+        if let Some(path) = &args.output {
+            let _ = std::fs::remove_file(partial_of(path));
+        }
     }
     let rows: Vec<Row> = compared
         .iter()
@@ -266,9 +270,7 @@ fn cut_short(
     drop(output);
     let mut partial = None;
     if let Some(path) = &args.output {
-        let mut name = path.clone().into_os_string();
-        name.push(".partial");
-        let path = PathBuf::from(name);
+        let path = partial_of(path);
         // The next search begins anew, so its partial result replaces this one.
         let output = Output::begin(&path, true)?;
         write(&output, args, &best.platform, facts)?;
@@ -285,12 +287,17 @@ fn cut_short(
     found.tell(args, &best.platform.name)?;
     if let Some(path) = partial {
         errln!(
-            "memwarden: the best of {} platforms is in {}",
-            best.tried,
+            "memwarden: the best platform so far is in {}",
             path.display()
         );
     }
     Err(Interrupted("the search was not completed").into())
+}
+
+fn partial_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".partial");
+    PathBuf::from(name)
 }
 
 /// What the calculation found.
@@ -519,7 +526,7 @@ fn text(args: &Args, found: &Found) -> String {
         fitted,
         rows,
         written,
-        ..
+        interrupted,
     } = *found;
     let mut text = String::new();
     if let Some(fitted) = fitted {
@@ -553,6 +560,9 @@ fn text(args: &Args, found: &Found) -> String {
             "worst fitted difference: {}; nothing was changed",
             percent(worst(&one))
         ),
+        (None, None) if interrupted => {
+            "no case that can be fitted was calculated; nothing was changed".to_owned()
+        }
         (None, None) => "no published figure can be fitted; nothing was changed".to_owned(),
     };
     for one in beyond(rows) {
