@@ -153,11 +153,11 @@ check "  nor a run of several verdicts" "first_line lab modules --only 6.12-arm6
 # An experiment that gets a signal in its third case. No other test has its load, so no other console names that case.
 interrupted() {
 	"$memwarden" interfere --on lab --victim latency --victim-memory 64K --victim-iterations 1 \
-		--aggressors bandwidth:compare --aggressor-memory 64K --cpus 1-2 --repeat 10 --settle 1ms \
+		--aggressors bandwidth:compare --aggressor-memory 64K --cpus 1-2 --repeat 100 --settle 1ms \
 		--backend null --out "$work/cut" >"$work/cut.out" 2>"$work/cut.err" &
 	experiment=$!
 	tries=3000
-	until grep -qs 'memwarden-step: 2/.* bandwidth:compare x2' target/lab/jobs/*/console; do
+	until grep -qs 'memwarden-step: 2/.* bandwidth:compare x2' target/lab/jobs/.tmp*/console; do
 		tries=$((tries - 1))
 		[ $tries -gt 0 ] && kill -0 $experiment || break
 		sleep 0.1
