@@ -13,6 +13,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -329,8 +330,18 @@ fn a_whole_run_of_each_verb_is_complete_without_a_reader() {
     }
 }
 
+/// The regulator in user space takes off the limit of real-time threads of the whole machine and puts it back: one test
+/// at a time has one.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+fn rt_runtime() -> String {
+    fs::read_to_string("/proc/sys/kernel/sched_rt_runtime_us").unwrap_or_default()
+}
+
 #[test]
 fn the_verbs_of_a_guard_need_no_reader() {
+    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = rt_runtime();
     let folder = tempfile::tempdir().unwrap();
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: this needs root");
@@ -347,10 +358,13 @@ fn the_verbs_of_a_guard_need_no_reader() {
             assert_eq!(code, Some(0), "{verb}: {reader:?}");
         }
     }
+    assert_eq!(rt_runtime(), before);
 }
 
 #[test]
 fn the_benchmark_of_a_guard_needs_no_reader() {
+    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = rt_runtime();
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: this needs root");
         return;
@@ -370,6 +384,7 @@ fn the_benchmark_of_a_guard_needs_no_reader() {
             assert!(files.contains(&format!("run/{file}")), "{reader:?}: {file}");
         }
     }
+    assert_eq!(rt_runtime(), before);
 }
 
 #[test]
