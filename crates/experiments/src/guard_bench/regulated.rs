@@ -161,10 +161,7 @@ fn accuracy(
     let overshoot = cores.iter().flat_map(|core| &core.overshoot).max().copied();
     let overshoot = overshoot.unwrap_or(0);
     let lost: u64 = seen.iter().map(|(_, seen)| seen.proof.lost).sum();
-    let held = !cores.is_empty()
-        && cores
-            .iter()
-            .all(|core| core.events_per_period_max <= core.most_when_held(budget));
+    let held = !cores.is_empty() && cores.iter().all(|core| core.every_throttle_worked(budget));
     let enough = exhausted as f64 >= ENOUGH * periods as f64;
     if !enough {
         bench.summary.note(format!(
