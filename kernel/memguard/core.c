@@ -43,9 +43,14 @@ static bool core_is_idle(void)
  */
 static void kick(struct mg_core *core)
 {
+	int err;
+
 	if (atomic_xchg(&core->kicked, 1))
 		return;
-	if (smp_call_function_single_async(core->cpu, &core->kick))
+	err = smp_call_function_single_async(core->cpu, &core->kick);
+	/* -EBUSY: it was queued twice. Two senders at once would corrupt the CPU's queue. */
+	WARN_ON_ONCE(err == -EBUSY);
+	if (err)
 		atomic_set(&core->kicked, 0);
 }
 

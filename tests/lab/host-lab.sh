@@ -150,6 +150,25 @@ first_line() {
 check "a reader of one line ends no verb" "first_line lab kernel --flavour debug" 0 '^0$'
 check "  nor a run of several verdicts" "first_line lab modules --only 6.12-arm64" 0 '^0$'
 
+# A build of the emulator that gets a signal, with a cache of its own.
+interrupted_build() {
+	XDG_CACHE_HOME=$work/empty "$memwarden" lab qemu >"$work/build" 2>&1 &
+	build=$!
+	tries=3000
+	until grep -qs 'applying 0001' "$work/build"; do
+		tries=$((tries - 1))
+		[ $tries -gt 0 ] && kill -0 $build || break
+		sleep 0.1
+	done
+	kill -TERM $build
+	wait $build
+	code=$?
+	tail -n 1 "$work/build"
+	return $code
+}
+check "a signal ends a build" interrupted_build 143 "^memwarden: interrupted: .* incomplete files removed$"
+check "  of which nothing is left" "ls -A $work/empty/memwarden/own" 0 "!."
+
 # An experiment that gets a signal in its third case. No other test has its load, so no other console names that case.
 interrupted() {
 	"$memwarden" interfere --on lab --victim latency --victim-memory 64K --victim-iterations 1 \

@@ -104,9 +104,7 @@ impl Watched<'_> {
             }
             if stop.load(Ordering::Relaxed) {
                 // The build then ends its children and removes incomplete files.
-                let _ = program::command("kill")
-                    .arg(build.id().to_string())
-                    .status();
+                program::terminate(&build);
                 let _ = build.wait();
                 return Err(Error::Interrupted);
             }

@@ -44,7 +44,7 @@ pub use error::{Error, Result};
 pub use guest::GuestProgram;
 pub use headers::Headers;
 pub use kernel::Kernel;
-pub use machine::{Clock, KernelChoice, LabFacts, LabOutcome, Machine, Memory};
+pub use machine::{Clock, KernelChoice, LabFacts, LabOutcome, Machine, Memory, interrupted_by};
 pub use memory::ModelledMemory;
 pub use modules::{Check, check as check_modules};
 pub use own::{Built, Flavour, build_tree};

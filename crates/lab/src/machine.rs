@@ -9,11 +9,12 @@ use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::board::Board;
 use crate::cache::Cache;
@@ -457,12 +458,28 @@ impl Machine {
     pub fn shell(&self, results: Option<&Path>) -> Result<Option<PathBuf>> {
         self.check()?;
         self.board.check_shell()?;
-        let boot = Boot::prepare(self, &[])?;
-        let status = boot
+        let stop = interrupt_flag();
+        let boot = self.prepared(&[], &stop)?;
+        let mut emulator = boot
             .qemu(&["-serial", "mon:stdio"])
             .stdin(Stdio::inherit())
-            .status()
+            .spawn()
             .map_err(|source| boot.not_started(&source))?;
+        let status = loop {
+            if let Some(status) = emulator
+                .try_wait()
+                .map_err(|source| boot.not_started(&source))?
+            {
+                break status;
+            }
+            if stop.load(Ordering::Relaxed) {
+                // It puts the terminal back in its state before it ends.
+                program::terminate(&emulator);
+                let _ = emulator.wait();
+                return Err(Error::Interrupted);
+            }
+            std::thread::sleep(POLL);
+        };
         if !status.success() {
             return Err(Error::Boot {
                 reason: format!("the emulator ended with {status}"),
@@ -1012,24 +1029,38 @@ fn pass_on(bytes: &[u8], error: bool) {
     }
 }
 
+struct Interrupt {
+    stop: Arc<AtomicBool>,
+    signal: Arc<AtomicUsize>,
+}
+
+static INTERRUPT: OnceLock<Interrupt> = OnceLock::new();
+
 /// Set when the user or a supervisor asks to stop. All parts of a run share it: a signal during a download also stops
 /// the build that would come next.
 pub(crate) fn interrupt_flag() -> Arc<AtomicBool> {
-    static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-    let flag = FLAG.get_or_init(|| {
-        let flag = Arc::new(AtomicBool::new(false));
-        for signal in [
-            signal_hook::consts::SIGINT,
-            signal_hook::consts::SIGTERM,
-            signal_hook::consts::SIGHUP,
-            signal_hook::consts::SIGQUIT,
-        ] {
-            // Without the handler the default action ends this process, and the emulator with it.
-            let _ = signal_hook::flag::register(signal, Arc::clone(&flag));
+    let interrupt = INTERRUPT.get_or_init(|| {
+        let interrupt = Interrupt {
+            stop: Arc::default(),
+            signal: Arc::default(),
+        };
+        for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
+            // Without the handlers the default action ends this process, and the emulator with it. The signal's number
+            // is there before the flag: handlers run in the order of their registration.
+            let number = usize::try_from(signal).unwrap_or(0);
+            let _ =
+                signal_hook::flag::register_usize(signal, Arc::clone(&interrupt.signal), number);
+            let _ = signal_hook::flag::register(signal, Arc::clone(&interrupt.stop));
         }
-        flag
+        interrupt
     });
-    Arc::clone(flag)
+    Arc::clone(&interrupt.stop)
+}
+
+/// The last signal behind an [`Error::Interrupted`]; `None` before the first.
+pub fn interrupted_by() -> Option<i32> {
+    let signal = INTERRUPT.get()?.signal.load(Ordering::Relaxed);
+    i32::try_from(signal).ok().filter(|signal| *signal != 0)
 }
 
 /// `out/lab-N`, the first that is free.

@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use crate::error::{Error, Result};
 use crate::source::Source;
@@ -22,6 +22,11 @@ pub(crate) fn command(program: &str) -> Command {
     }
     command.env("PATH", path).stdin(Stdio::null());
     command
+}
+
+/// Sends SIGTERM.
+pub(crate) fn terminate(child: &Child) {
+    let _ = command("kill").arg(child.id().to_string()).status();
 }
 
 /// make, without the flags of a make that started this process.

@@ -88,7 +88,7 @@ pub fn exit_code_of(error: &anyhow::Error) -> ExitCode {
     }
     #[cfg(feature = "host")]
     if let Some(memwarden_lab::Error::Interrupted) = error.downcast_ref() {
-        return by_signal();
+        return memwarden_lab::interrupted_by().map_or_else(by_signal, after_signal);
     }
     ExitCode::FAILURE
 }
