@@ -40,6 +40,20 @@ static u64 number_ahead(u64 number, u64 epoch)
 	return ahead <= AHEAD_MAX ? number + ahead : number;
 }
 
+/* How far the period that a core has joined is ahead of @number; beyond half the circle: behind. */
+static u64 joined_ahead(u64 number, u64 epoch)
+{
+	return (epoch - number) & MW_EPOCH_MASK;
+}
+
+/* The number of the period that a core has joined, by a clock that is near it on the circle. */
+static u64 number_joined(u64 number, u64 epoch)
+{
+	u64 ahead = joined_ahead(number, epoch);
+
+	return ahead < HALF_A_CIRCLE ? number + ahead : number + ahead - 2 * HALF_A_CIRCLE;
+}
+
 /*
  * Reads the clock and the budgets of the period that it shows, or of the one that the policy calls
  * *@joined, and passes new budgets to the policy. Returns the sequence count of this read.
@@ -49,6 +63,7 @@ static unsigned int read_anew(struct mg_core *core, u64 now, const u64 *joined,
 {
 	u64 budget[MW_RESOURCES], generation, number;
 	unsigned int seq;
+	bool late;
 	int r;
 
 	do {
@@ -56,14 +71,18 @@ static unsigned int read_anew(struct mg_core *core, u64 now, const u64 *joined,
 		*clock = mg_guard.clock;
 		number = clock_number(clock, now);
 		if (joined)
-			number = number_ahead(number, *joined);
+			number = number_joined(number, *joined);
 		generation = clock->generation - (number < clock->from);
+		/* Two changes since the core joined: the budget of neither may be exceeded. */
+		late = number < clock->previous_from;
 		for (r = 0; r < MW_RESOURCES; r++)
-			budget[r] = core->budget[generation & 1][r];
+			budget[r] = late ? min(core->budget[0][r], core->budget[1][r]) :
+					   core->budget[generation & 1][r];
 	} while (read_seqcount_retry(&mg_guard.clock_seq, seq));
 
-	if (generation != core->generation) {
-		core->generation = generation;
+	if (generation != core->generation || late) {
+		/* The next read passes its budgets in any case. */
+		core->generation = late ? U64_MAX : generation;
 		for (r = 0; r < MW_RESOURCES; r++) {
 			bool was = core->policy.account[r].budget != MW_UNLIMITED;
 			bool is = budget[r] != MW_UNLIMITED;
@@ -105,15 +124,17 @@ void mg_clock_read(struct mg_core *core, u64 now)
  * @core: of this CPU, interrupts off; after mg_clock_read() and mw_period_join()
  * @now: ns, monotonic
  *
- * If best effort has opened that period ahead of the clock, they may be newer than those of
- * mg_clock_read(). A kick with the clock's change is on its way.
+ * They may be newer than those of mg_clock_read() if best effort has opened that period ahead of
+ * the clock, or if a hypervisor or firmware stopped this CPU since @now, for however many periods.
+ * The core reads the clock again at its next look.
  */
 void mg_clock_joined(struct mg_core *core, u64 now)
 {
-	u64 epoch = core->policy.epoch;
+	u64 epoch = core->policy.epoch, ahead = joined_ahead(core->number, epoch);
 	struct mg_clock clock;
 
-	if (likely(number_ahead(core->number, epoch) == core->number))
+	/* Half a circle ahead is a core that slept that long (see open_period()). */
+	if (likely(!ahead || ahead >= HALF_A_CIRCLE))
 		return;
 	/* Pairs with the barrier in open_clock(): the budgets are read after the census. */
 	smp_mb();
@@ -170,6 +191,7 @@ static void publish(u64 from)
 	int cpu, r;
 
 	if (clock->from < from) {
+		clock->previous_from = clock->from;
 		clock->from = from;
 		clock->generation++;
 	}

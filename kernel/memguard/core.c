@@ -436,9 +436,6 @@ static u64 next_look(struct mg_core *core, u64 now, bool idle)
 	return core->quiet ? U64_MAX : core->next;
 }
 
-/* On the policy's circle of periods, the largest possible distance. */
-#define HALF_A_CIRCLE BIT_ULL(20)
-
 /* Returns MW_CONTINUE if the core is in that period already. */
 static enum mw_action open_period(struct mg_core *core, u64 now, u64 last,
 				  bool idle, const u64 *used)

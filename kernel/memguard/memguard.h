@@ -201,7 +201,7 @@ struct mg_core {
 
 /*
  * struct mg_clock - period @number began at @phase; ns, monotonic. The budgets of @generation are
- * in force from period @from on, and those of the previous generation before it.
+ * in force from period @from on, and those of the previous generation from @previous_from on.
  */
 struct mg_clock {
 	u64 number;
@@ -209,7 +209,11 @@ struct mg_clock {
 	u64 period_ns;
 	u64 generation;
 	u64 from;
+	u64 previous_from;
 };
+
+/* On the policy's circle of periods, the largest possible distance. */
+#define HALF_A_CIRCLE ((MW_EPOCH_MASK + 1) / 2)
 
 /* struct mg_guard - state that all cores share */
 struct mg_guard {
