@@ -125,8 +125,9 @@ void mg_clock_read(struct mg_core *core, u64 now)
  * @now: ns, monotonic
  *
  * They may be newer than those of mg_clock_read() if best effort has opened that period ahead of
- * the clock, or if a hypervisor or firmware stopped this CPU since @now, for however many periods.
- * The core reads the clock again at its next look.
+ * the clock, or if a hypervisor or firmware stopped this CPU since @now: for less than 1024 periods
+ * (LATE_PERIODS in policy.c; a core that is later than that opens the period that it has read). The
+ * core reads the clock again at its next look.
  */
 void mg_clock_joined(struct mg_core *core, u64 now)
 {
