@@ -32,26 +32,26 @@ static u64 clock_number(const struct mg_clock *clock, u64 now)
 	return clock->number + periods_since_phase(clock, now);
 }
 
+/* How far the period @epoch of the policy is ahead of @number; from half the circle on: behind. */
+static u64 ahead_of(u64 number, u64 epoch)
+{
+	return (epoch - number) & MW_EPOCH_MASK;
+}
+
 /* The number of the period that the policy calls @epoch, if that is open ahead of the clock. */
 static u64 number_ahead(u64 number, u64 epoch)
 {
-	u64 ahead = (epoch - number) & MW_EPOCH_MASK;
+	u64 ahead = ahead_of(number, epoch);
 
 	return ahead <= AHEAD_MAX ? number + ahead : number;
-}
-
-/* How far the period that a core has joined is ahead of @number; beyond half the circle: behind. */
-static u64 joined_ahead(u64 number, u64 epoch)
-{
-	return (epoch - number) & MW_EPOCH_MASK;
 }
 
 /* The number of the period that a core has joined, by a clock that is near it on the circle. */
 static u64 number_joined(u64 number, u64 epoch)
 {
-	u64 ahead = joined_ahead(number, epoch);
+	u64 ahead = ahead_of(number, epoch);
 
-	return ahead < HALF_A_CIRCLE ? number + ahead : number + ahead - 2 * HALF_A_CIRCLE;
+	return number + ahead - (ahead < MG_HALF_A_CIRCLE ? 0 : 2 * MG_HALF_A_CIRCLE);
 }
 
 /*
@@ -131,11 +131,11 @@ void mg_clock_read(struct mg_core *core, u64 now)
  */
 void mg_clock_joined(struct mg_core *core, u64 now)
 {
-	u64 epoch = core->policy.epoch, ahead = joined_ahead(core->number, epoch);
+	u64 epoch = core->policy.epoch, ahead = ahead_of(core->number, epoch);
 	struct mg_clock clock;
 
 	/* Half a circle ahead is a core that slept that long (see open_period()). */
-	if (likely(!ahead || ahead >= HALF_A_CIRCLE))
+	if (likely(!ahead || ahead >= MG_HALF_A_CIRCLE))
 		return;
 	/* Pairs with the barrier in open_clock(): the budgets are read after the census. */
 	smp_mb();
@@ -176,9 +176,9 @@ void mg_clock_restart(u64 epoch, u64 now)
 	/* A core that opened a later period may have been here first. */
 	if (now > clock->phase) {
 		number = clock_number(clock, now);
-		ahead = (epoch - number) & MW_EPOCH_MASK;
+		ahead = ahead_of(number, epoch);
 		write_seqcount_begin(&mg_guard.clock_seq);
-		clock->number = number + (ahead <= MW_EPOCH_MASK / 2 ? ahead : 0);
+		clock->number = number + (ahead < MG_HALF_A_CIRCLE ? ahead : 0);
 		clock->phase = now;
 		write_seqcount_end(&mg_guard.clock_seq);
 	}

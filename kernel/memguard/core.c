@@ -441,16 +441,16 @@ static enum mw_action open_period(struct mg_core *core, u64 now, u64 last,
 				  bool idle, const u64 *used)
 {
 	u64 epoch = mw_census_read(&mg_guard.policy).epoch, number = core->number;
-	u64 ahead = (epoch - number) & (2 * HALF_A_CIRCLE - 1);
+	u64 ahead = (epoch - number) & (2 * MG_HALF_A_CIRCLE - 1);
 	enum mw_action action;
 
 	/*
 	 * After almost a whole circle without a timer the policy cannot distinguish that old period
 	 * from one to come.
 	 */
-	if (unlikely(number - last > HALF_A_CIRCLE && ahead < HALF_A_CIRCLE &&
+	if (unlikely(number - last > MG_HALF_A_CIRCLE && ahead < MG_HALF_A_CIRCLE &&
 		     (ahead || epoch == core->policy.epoch)))
-		number += HALF_A_CIRCLE;
+		number += MG_HALF_A_CIRCLE;
 	action = mw_period_join(&mg_guard.policy, &core->policy, number, idle, used);
 	if (action == MW_CONTINUE)
 		return action;

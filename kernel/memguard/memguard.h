@@ -213,7 +213,7 @@ struct mg_clock {
 };
 
 /* On the policy's circle of periods, the largest possible distance. */
-#define HALF_A_CIRCLE ((MW_EPOCH_MASK + 1) / 2)
+#define MG_HALF_A_CIRCLE ((MW_EPOCH_MASK + 1) / 2)
 
 /* struct mg_guard - state that all cores share */
 struct mg_guard {

@@ -150,18 +150,24 @@ first_line() {
 check "a reader of one line ends no verb" "first_line lab kernel --flavour debug" 0 '^0$'
 check "  nor a run of several verdicts" "first_line lab modules --only 6.12-arm64" 0 '^0$'
 
+# terminated_at PATTERN FILES: sends SIGTERM to the last background process once one of FILES, a shell's pattern, has the
+# PATTERN. Returns the exit code of the process.
+terminated_at() {
+	process=$! tries=3000
+	# shellcheck disable=SC2086 # more files come while it waits
+	until grep -qs "$1" $2; do
+		tries=$((tries - 1))
+		[ $tries -gt 0 ] && kill -0 $process || break
+		sleep 0.1
+	done
+	kill -TERM $process
+	wait $process
+}
+
 # A build of the emulator that gets a signal, with a cache of its own.
 interrupted_build() {
 	XDG_CACHE_HOME=$work/empty "$memwarden" lab qemu >"$work/build" 2>&1 &
-	build=$!
-	tries=3000
-	until grep -qs 'applying 0001' "$work/build"; do
-		tries=$((tries - 1))
-		[ $tries -gt 0 ] && kill -0 $build || break
-		sleep 0.1
-	done
-	kill -TERM $build
-	wait $build
+	terminated_at 'applying 0001' "$work/build"
 	code=$?
 	tail -n 1 "$work/build"
 	return $code
@@ -174,15 +180,7 @@ interrupted() {
 	"$memwarden" interfere --on lab --victim latency --victim-memory 64K --victim-iterations 1 \
 		--aggressors bandwidth:compare --aggressor-memory 64K --cpus 1-2 --repeat 100 --settle 1ms \
 		--backend null --out "$work/cut" >"$work/cut.out" 2>"$work/cut.err" &
-	experiment=$!
-	tries=3000
-	until grep -qs 'memwarden-step: 2/.* bandwidth:compare x2' target/lab/jobs/.tmp*/console; do
-		tries=$((tries - 1))
-		[ $tries -gt 0 ] && kill -0 $experiment || break
-		sleep 0.1
-	done
-	kill -TERM $experiment
-	wait $experiment
+	terminated_at 'memwarden-step: 2/.* bandwidth:compare x2' 'target/lab/jobs/.tmp*/console'
 	code=$?
 	cat "$work/cut.err"
 	return $code

@@ -93,9 +93,9 @@ impl CoreProof {
 
     /// True if every throttle worked: no period has more events than its budget, the largest overshoot of a throttle,
     /// and those of interrupts on a throttled core, at most another budget. The last two are known only from periods
-    /// with a throttle. Two kinds of entries may have a 32nd of the budget (one event at least) more, for the delay of
-    /// an overflow's interrupt: one of several periods, since all its events may belong to one of them; and one without
-    /// a throttle, since the period may have ended before the throttle took effect.
+    /// with a throttle. An entry without a throttle may have a 32nd of the budget (one event at least) more, for the
+    /// delay of an overflow's interrupt: its period may have ended before the throttle took effect. All events of an
+    /// entry of several periods may belong to one of them.
     pub fn every_throttle_worked(&self, budget: u64) -> bool {
         let most = |values: &[u64]| values.iter().max().copied().unwrap_or(0);
         let most = budget + most(&self.overshoot) + most(&self.while_held).min(budget);

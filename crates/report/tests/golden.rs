@@ -211,7 +211,7 @@ fn the_finding_says_whether_the_budgets_held() {
         (
             41,
             Some(1),
-            "no core passed its budget by more than the measured overshoot (largest period: 41 of 40 events, CPU 3).",
+            "the fullest core passed its budget by no more than its measured overshoot (largest period: 41 of 40 events, CPU 3).",
         ),
     ] {
         assert_eq!(

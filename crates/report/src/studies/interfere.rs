@@ -189,7 +189,7 @@ fn kept(summary: &Summary) -> String {
         format!("; every regulated core kept to its budget (largest period: {of})")
     } else if core.overshoot_max.is_some_and(|o| largest <= budget + o) {
         format!(
-            "; no core passed its budget by more than the measured overshoot (largest period: {of}, CPU {})",
+            "; the fullest core passed its budget by no more than its measured overshoot (largest period: {of}, CPU {})",
             core.cpu
         )
     } else {
