@@ -1140,6 +1140,7 @@ int mg_core_start(unsigned int cpu)
 	}
 	if (!err) {
 		try_throttle(core);
+		mg_warn_of_small_budgets(core);
 		return 0;
 	}
 	mg_throttle_destroy(core);

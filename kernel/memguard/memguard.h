@@ -436,6 +436,7 @@ void mg_reset_stats(void);
 u64 mg_mb(u64 events);
 u64 mg_guaranteed_mb(enum mw_resource resource);
 u64 mg_least_events(enum mw_resource resource);
+void mg_warn_of_small_budgets(const struct mg_core *core);
 
 /* files.c */
 int mg_files_create(void);

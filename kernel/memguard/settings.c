@@ -118,6 +118,24 @@ u64 mg_least_events(enum mw_resource resource)
 	return least;
 }
 
+/**
+ * mg_warn_of_small_budgets() - say in the log that a core's budgets are less than it accepts
+ * @core: regulated from now on
+ *
+ * Each budget that is written is checked, but not that of a core that is offline: its events are
+ * measured when it comes online, and meanwhile a new period may have made its budget smaller.
+ */
+void mg_warn_of_small_budgets(const struct mg_core *core)
+{
+	int r;
+
+	for (r = 0; r < mg_guard.resources; r++)
+		if (core->wanted[r] < least_events(core, r))
+			pr_warn("CPU%u came online with a budget of %llu events per period, which is too small: give it %llu or more; the end of a throttle uses half of them\n",
+				core->cpu, core->wanted[r],
+				least_events(core, r));
+}
+
 static int plan_compute(struct plan *plan, enum mw_resource resource,
 			struct basis basis, const char **why)
 {

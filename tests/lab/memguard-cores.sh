@@ -44,6 +44,25 @@ done
 stop_traffic
 unload
 
+# A budget in MB/s has a tenth of the events in a period of 100 us.
+if has_pmu; then
+	load_cycles() { modprobe memguard g_hw_type=cycles; }
+	check "loads with cycles, which the regulator itself uses" "load_cycles" 0 ""
+	least=$(setting least_events)
+	set_to limit "cpu3 mb $((least * 3 * 64000 / 1048576))"
+	core 3 0
+	set_to control "period_us 100"
+	core 3 1
+	check "a core comes online whose budget has become too small" "until_online 0-3; usleep 300000" 0 "^0-3$"
+	check "  which the log says" "dmesg" 0 \
+		"CPU3 came online with a budget of [0-9]+ events per period, which is too small: give it [0-9]+ or more"
+	check "  and the smallest one is accepted" \
+		"set_to limit \"cpu3 events \$(setting least_events)\"" 0 ""
+	check "unloads" "unload" 0 ""
+else
+	skip "a core comes online with a small budget" "this machine counts no cycles"
+fi
+
 modprobe memwarden_pmu
 modprobe memguard g_read_counter_id=0xfa11
 core 2 0

@@ -3,7 +3,7 @@
 # Functions of the memguard tests: loading, settings, traffic, figures.
 # Runs in the guest. Traffic is page faults: 4096 bytes an event.
 
-G=/dev/memguard
+G=/dev/memguard T=/sys/kernel/tracing
 
 load() { modprobe memguard g_hw_type=page-faults "$@"; }
 unload() { rmmod memguard; }
@@ -74,6 +74,24 @@ has_pmu() { [ "$(uname -m)" != x86_64 ] || [ -e /sys/bus/event_source/devices/cp
 
 # Interrupts of CPU 0's timer.
 timers_of_0() { sed -n 's/^ *[0-9]*: *\([0-9]*\) .*arch_timer$/\1/p; s/^ *LOC: *\([0-9]*\) .*/\1/p' /proc/interrupts; }
+
+# begin_comparison, end_comparison: the periods between them in /tmp/compared, as "N compared, N
+# unequal": cores are compared that had a period of the same number, by its budget. Ends traffic.
+begin_comparison() {
+	echo 16384 >$T/buffer_size_kb
+	echo 1 >$T/events/memguard/period/enable
+}
+
+end_comparison() {
+	echo 0 >$T/events/memguard/period/enable
+	stop_traffic
+	sed -n 's/.* period: epoch=\([0-9]*\) periods=1 .*assigned_read=\([0-9]*\) .*/\1 \2/p' $T/trace |
+		sort -n | awk '
+			$1 == number { same++; if ($2 != budget) unequal++ }
+			{ number = $1; budget = $2 }
+			END { print same + 0 " compared, " unequal + 0 " unequal" }' >/tmp/compared
+	: >$T/trace
+}
 
 # is CONDITION...: a test as a word that `check` can match.
 is() {

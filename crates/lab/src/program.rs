@@ -2,14 +2,22 @@
 //! Runs other programs. Their output is kept, and shown only when they fail.
 
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::machine::interrupt_flag;
 use crate::source::Source;
 
 /// Lines of a failed program's output in a message, so that the message fits a screen.
 const TAIL_LINES: usize = 30;
+
+/// How often a long command looks whether it is to stop.
+const POLL: Duration = Duration::from_millis(100);
 
 /// A command that finds Debian's own tools first: another tool chain earlier in the PATH would build with other headers
 /// and libraries than the lab expects.
@@ -38,9 +46,10 @@ pub(crate) fn make() -> Command {
     make
 }
 
-/// Runs cargo in the checkout. Returns its target folder.
+/// Runs cargo in the checkout. Returns its target folder. [`Error::Interrupted`] on a signal.
 pub(crate) fn cargo(attempted: &str, source: &Source, arguments: &[&str]) -> Result<PathBuf> {
-    run(
+    run_unless(
+        &interrupt_flag(),
         attempted,
         command("cargo")
             .args(arguments)
@@ -63,6 +72,40 @@ pub(crate) fn run(attempted: &str, command: &mut Command) -> Result<Output> {
     let output = command
         .output()
         .map_err(|source| not_started(attempted, &program, &source))?;
+    judged(attempted, program, output)
+}
+
+/// Like [`run`], but ends the command and all that it started when `stop` is set: [`Error::Interrupted`].
+fn run_unless(stop: &AtomicBool, attempted: &str, command: &mut Command) -> Result<Output> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // A group of its own: cargo that gets a signal leaves its compilers running.
+        .process_group(0)
+        .spawn()
+        .map_err(|source| not_started(attempted, &program, &source))?;
+    let group = format!("-{}", child.id());
+    let (ended, end) = mpsc::channel();
+    std::thread::spawn(move || ended.send(child.wait_with_output()));
+    let output = loop {
+        match end.recv_timeout(POLL) {
+            Ok(output) => break output,
+            Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
+                let _ = self::command("kill").args(["--", &group]).status();
+                let _ = end.recv();
+                return Err(Error::Interrupted);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(Error::Interrupted),
+        }
+    };
+    let output = output.map_err(|source| not_started(attempted, &program, &source))?;
+    judged(attempted, program, output)
+}
+
+/// The output of a program that has succeeded, or the error of one that has failed.
+fn judged(attempted: &str, program: String, output: Output) -> Result<Output> {
     if output.status.success() {
         return Ok(output);
     }
@@ -127,6 +170,39 @@ mod tests {
             run("try it", &mut sh).unwrap_err().to_string(),
             "try it: sh failed with exit status: 3: reason"
         );
+    }
+
+    #[test]
+    fn a_command_and_what_it_started_end_when_they_are_to_stop() {
+        let stop = AtomicBool::new(false);
+        let mut sh = command("sh");
+        sh.args(["-c", "echo out; exit 3"]);
+        let failed = run_unless(&stop, "try it", &mut sh).unwrap_err();
+        assert_eq!(
+            failed.to_string(),
+            "try it: sh failed with exit status: 3: out"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let pid = folder.path().join("pid");
+        let mut sh = command("sh");
+        sh.args(["-c", "sleep 1000 & echo $! >pid; wait"])
+            .current_dir(folder.path());
+        let stopped = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while std::fs::read_to_string(&pid).map_or(true, |pid| !pid.ends_with('\n')) {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                stop.store(true, Ordering::Relaxed);
+            });
+            run_unless(&stop, "try it", &mut sh)
+        });
+        assert!(matches!(stopped, Err(Error::Interrupted)));
+        // The sleep had the output open, so it has ended before its shell's output has.
+        let sleep = std::fs::read_to_string(&pid).unwrap();
+        let proc = std::path::Path::new("/proc").join(sleep.trim());
+        let name = std::fs::read_to_string(proc.join("comm")).unwrap_or_default();
+        let state = std::fs::read_to_string(proc.join("stat")).unwrap_or_default();
+        assert!(name.trim() != "sleep" || state.contains(") Z "), "{state}");
     }
 
     #[test]
