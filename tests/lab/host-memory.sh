@@ -198,6 +198,24 @@ check "  and by its name" "grep -c '\"event\": *\"neoverse-n1\"' $work/own" 0 '^
 check "  the guard starts on its refills by their code" "cat $work/own" 0 '^proven$'
 check "  and does not start on those of the L2" "cat $work/own" 0 'event armv8 counts what the last level of cache answers'
 
+# The table's event is only a default: a board with a further cache has this core, but not its memory event.
+sed 's/^\[machine.core.prefetcher\]/[machine.core.l2]\nsize_bytes = 131072\nways = 8\nhit_ps = 7500\n\n&/' \
+	crates/sim/platforms/raspberry-pi-3.toml >"$work/deeper.toml"
+cat >"$work/wrong.sh" <<'EOF'
+for backend in module user; do
+	memwarden guard start --backend $backend --cpus 1 2>&1 || echo "refused with $?"
+done
+memwarden guard show 2>&1
+lsmod
+EOF
+wrong() {
+	"$memwarden" lab run --platform "$work/deeper.toml" --with "$work/wrong.sh" -- sh /host/wrong.sh >"$work/wrong"
+	grep 'event cortex-a53 counts what the last level of cache answers' "$work/wrong"
+}
+check "a wrong default is refused, too" wrong 0 ''
+check "  by both regulators" "grep -c '^refused with 1$' $work/wrong" 0 '^2$'
+check "  of which none is left" "cat $work/wrong" 0 '!^memguard '
+
 check "an unknown platform is refused" "$memwarden lab run --platform pdp-11 -- true" 2 'there is no platform "pdp-11"'
 check "more CPUs than it has are refused" "lab --cpus 5 -- true" 1 '--cpus 5: the platform raspberry-pi-3 has 4'
 check "  and so is another clock" "lab --clock free -- true" 1 'on the counted clock'

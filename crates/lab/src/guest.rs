@@ -196,8 +196,8 @@ fn build_program(
 ) -> Result<PathBuf> {
     say("building memwarden for the guest");
     let rust_target = architecture.rust_target();
-    // .cargo/config.toml has this flag for arm64. A second one would be another build than that of a plain
-    // `cargo build --target`. For amd64 it is here: in that file it would also hold for the host's programs.
+    // .cargo/config.toml has this flag for arm64. A second one would be another build than that of
+    // `make guest`. For amd64 it is here: in that file it would also hold for the host's programs.
     let is_static = format!("target.{rust_target}.rustflags=['-C', 'target-feature=+crt-static']");
     let mut arguments = vec![
         "build",
@@ -208,6 +208,9 @@ fn build_program(
         "--package",
         "memwarden",
         "--no-default-features",
+        // As in the Makefile's `guest`: nothing is simulated in the guest, and this crate takes half a minute at level 3.
+        "--config",
+        "profile.release.package.memwarden-sim.opt-level=0",
     ];
     if architecture == Architecture::Amd64 {
         arguments.extend(["--config", &is_static]);
