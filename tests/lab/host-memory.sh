@@ -205,16 +205,17 @@ cat >"$work/wrong.sh" <<'EOF'
 for backend in module user; do
 	memwarden guard start --backend $backend --cpus 1 2>&1 || echo "refused with $?"
 done
-memwarden guard show 2>&1
+memwarden guard show 2>&1 || echo "nothing to show"
 lsmod
 EOF
 wrong() {
 	"$memwarden" lab run --platform "$work/deeper.toml" --with "$work/wrong.sh" -- sh /host/wrong.sh >"$work/wrong"
-	grep 'event cortex-a53 counts what the last level of cache answers' "$work/wrong"
+	grep -c 'event cortex-a53 counts what the last level of cache answers' "$work/wrong"
 }
-check "a wrong default is refused, too" wrong 0 ''
-check "  by both regulators" "grep -c '^refused with 1$' $work/wrong" 0 '^2$'
-check "  of which none is left" "cat $work/wrong" 0 '!^memguard '
+check "a wrong default is refused, too, by both regulators" wrong 0 '^2$'
+check "  with an exit code" "grep -c '^refused with 1$' $work/wrong" 0 '^2$'
+check "  of which none runs afterwards" "cat $work/wrong" 0 '^nothing to show$'
+check "  and no module is left" "cat $work/wrong" 0 '!^memguard '
 
 check "an unknown platform is refused" "$memwarden lab run --platform pdp-11 -- true" 2 'there is no platform "pdp-11"'
 check "more CPUs than it has are refused" "lab --cpus 5 -- true" 1 '--cpus 5: the platform raspberry-pi-3 has 4'

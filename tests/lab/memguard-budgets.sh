@@ -5,26 +5,16 @@
 # All cores change budgets in the same period, also while best effort begins periods early: then a
 # core may join a period before the clock shows it. Only the free clock runs cores side by side.
 # CHANGES is how often the budgets change.
-# shellcheck disable=SC2034 # for memguard.sh
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
-
-here=$(dirname "$0")
 
 load
 set_to control "exclusive 5"
 set_to limit "events 2 2 2 2"
-for c in 0 1 2 3; do
-	"$here/hog" other $c &
-	pids="$pids $!"
-done
-usleep 200000
 begin_comparison
 i=0
 while [ $i -lt "${CHANGES:-2000}" ]; do
-	events=$((2 + i % 2 * 2))
-	set_to limit "events $events $events $events $events"
-	[ $((i % 5)) != 0 ] || set_to control "period_us $((100 + i % 2 * 900))"
+	change_settings $i
 	i=$((i + 1))
 done
 end_comparison

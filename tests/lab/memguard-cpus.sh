@@ -104,7 +104,8 @@ for backend in module user; do
 	check "$backend: events that differ in bytes are refused" "$start --event $events" 1 "bytes of traffic"
 	check "  with --bytes-per-event they are accepted" "$start --event $events --bytes-per-event 4096" 0 "event $events"
 	check "  and printed, each with its meaning" "memwarden guard show" 0 "page-faults"
-	memwarden guard set --events 20,20,20000,20000
+	# On a platform's machine the regulator in user space needs some 91,000 instructions.
+	check "  budgets are accepted" "memwarden guard set --events 20,20,100000,100000" 0 ""
 	traffic 1 3
 	traffic 3 3
 	usleep 2500000
@@ -113,7 +114,7 @@ for backend in module user; do
 	check "  faults are held to their budget" "within $(last_used 1) 20 10" 0 "^yes"
 	# The thread in user space spins while it holds a core, and its instructions count.
 	[ $backend = user ] ||
-		check "  and instructions to theirs" "within $(last_used 3) 20000 10" 0 "^yes"
+		check "  and instructions to theirs" "within $(last_used 3) 100000 10" 0 "^yes"
 	check "  it ends" "memwarden guard stop" 0 ""
 	check "a CPU without an event is refused" "$start --event page-faults@0-1" 1 "CPU ?2 has (none|no event)"
 	check "  and one named twice" "$start --event page-faults@0-3,cycles@1" 1 "CPU 1 is named twice"

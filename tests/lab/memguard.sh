@@ -75,11 +75,23 @@ has_pmu() { [ "$(uname -m)" != x86_64 ] || [ -e /sys/bus/event_source/devices/cp
 # Interrupts of CPU 0's timer.
 timers_of_0() { sed -n 's/^ *[0-9]*: *\([0-9]*\) .*arch_timer$/\1/p; s/^ *LOC: *\([0-9]*\) .*/\1/p' /proc/interrupts; }
 
-# begin_comparison, end_comparison: the periods between them in /tmp/compared, as "N compared, N
-# unequal": cores are compared that had a period of the same number, by its budget. Ends traffic.
+# begin_comparison, change_settings I, end_comparison: four cores have full load while settings are
+# changed, the I-th change doubling all budgets or halving them. Their periods are then in
+# /tmp/compared, as "N compared, N unequal": the budgets of periods with the same number.
 begin_comparison() {
+	for cpu in 0 1 2 3; do
+		"$(dirname "$0")/hog" other $cpu &
+		pids="$pids $!"
+	done
+	usleep 200000
 	echo 16384 >$T/buffer_size_kb
 	echo 1 >$T/events/memguard/period/enable
+}
+
+change_settings() {
+	events=$((2 + $1 % 2 * 2))
+	set_to limit "events $events $events $events $events"
+	[ $(($1 % 5)) != 0 ] || set_to control "period_us $((100 + $1 % 2 * 900))"
 }
 
 end_comparison() {

@@ -196,8 +196,8 @@ fn build_program(
 ) -> Result<PathBuf> {
     say("building memwarden for the guest");
     let rust_target = architecture.rust_target();
-    // .cargo/config.toml has this flag for arm64. A second one would be another build than that of
-    // `make guest`. For amd64 it is here: in that file it would also hold for the host's programs.
+    // .cargo/config.toml has this flag for arm64. A second one would be another build than that of `make guest`.
+    // For amd64 it is here: in that file it would also hold for the host's programs.
     let is_static = format!("target.{rust_target}.rustflags=['-C', 'target-feature=+crt-static']");
     let mut arguments = vec![
         "build",
