@@ -16,15 +16,6 @@ use crate::source::Source;
 /// The library's package.
 const PACKAGE: &str = "memwarden-memory-model";
 
-/// Instruction caches of the emulated CPUs, bytes and sets (Arm's Technical Reference Manuals). They are not modelled,
-/// but if a level is described only in part, Linux ignores the levels beyond it.
-const INSTRUCTION_CACHES: [(&str, u64, u64); 4] = [
-    ("cortex-a53", 32 << 10, 256),
-    ("cortex-a72", 48 << 10, 256),
-    ("cortex-a76", 64 << 10, 256),
-    ("neoverse-n1", 64 << 10, 256),
-];
-
 /// The engine is the first device on the emulated machine's platform bus.
 const ENGINE_IS_COHERENT: &str =
     "\n/ { platform-bus@c000000 { dma-controller@0 { dma-coherent; }; }; };\n";
@@ -181,25 +172,24 @@ impl ModelledMemory {
     fn caches(&self, cpus: u32) -> String {
         let machine = &self.platform.machine;
         let line = machine.line_bytes;
-        let sizes = |prefix: &str, cache: &CacheSettings| {
-            let sets = cache.size_bytes / line / cache.ways as u64;
+        let sizes = |prefix: &str, bytes: u64, ways: usize| {
+            let sets = bytes / line / ways as u64;
             format!(
-                "{prefix}cache-size = <{}>; {prefix}cache-line-size = <{line}>; {prefix}cache-sets = <{sets}>;",
-                cache.size_bytes
+                "{prefix}cache-size = <{bytes}>; {prefix}cache-line-size = <{line}>; {prefix}cache-sets = <{sets}>;"
             )
         };
         let unified = |label: &str, level: u32, cache: &CacheSettings, next: &str| {
             format!(
                 "{label}: {label}-cache {{ compatible = \"cache\"; cache-level = <{level}>; cache-unified; {}{next} }};\n",
-                sizes("", cache)
+                sizes("", cache.size_bytes, cache.ways)
             )
         };
-        let (_, bytes, sets) = INSTRUCTION_CACHES
-            .into_iter()
-            .find(|cache| cache.0 == self.cpu)
-            .unwrap_or(INSTRUCTION_CACHES[0]);
-        let instructions =
-            format!("i-cache-size = <{bytes}>; i-cache-line-size = <64>; i-cache-sets = <{sets}>;");
+        // If a level is described only in part, Linux ignores the levels beyond it.
+        let core = &machine.core;
+        let mut innermost = sizes("d-", core.l1d.size_bytes, core.l1d.ways);
+        if let Some(l1i) = core.l1i {
+            innermost = format!("{innermost} {}", sizes("i-", l1i.size_bytes, l1i.ways));
+        }
         let mut text = "\n/ { cpus {\n".to_owned();
         let shared = if machine.core.l2.is_some() { 3 } else { 2 };
         text += &unified("shared", shared, &machine.shared.cache, "");
@@ -216,8 +206,7 @@ impl ModelledMemory {
             };
             let _ = writeln!(
                 text,
-                "cpu@{place:x} {{ {} {instructions} next-level-cache = <&{next}>; }};",
-                sizes("d-", &machine.core.l1d)
+                "cpu@{place:x} {{ {innermost} next-level-cache = <&{next}>; }};"
             );
         }
         text + "}; };\n"

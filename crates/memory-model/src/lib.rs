@@ -3,8 +3,9 @@
 //! loads: `-object memory-model,boot=off,library=FILE,config=PLATFORM`.
 //!
 //! The interface is the emulator's: `include/exec/memory-model-library.h` of the patches
-//! `0002-tcg-memory-model.patch` and `0004-memory-model-devices.patch` in `lab/qemu/7.2`. The
-//! implementation is [`memwarden_sim::emulated`].
+//! `0002-tcg-memory-model.patch`, `0004-memory-model-devices.patch`,
+//! `0008-memory-model-instruction-fetches.patch` and `0009-memory-model-pages.patch` in
+//! `lab/qemu/7.2`. The implementation is [`memwarden_sim::emulated`].
 
 #![allow(unsafe_code)]
 
@@ -14,13 +15,13 @@ use std::rc::Rc;
 
 use memwarden_sim::Platform;
 use memwarden_sim::dram::Controller;
-use memwarden_sim::emulated::{Access, COUNTS, Count, EmulatedMemory, Made, Move, Registers};
+use memwarden_sim::emulated::{Access, COUNTS, Count, EmulatedMemory, Made, Move, Page, Registers};
 
 /// The version of the interface.
-const VERSION: u32 = 3;
+const VERSION: u32 = 5;
 const ERROR_SIZE: usize = 1024;
 const BLOCKED: i64 = i64::MIN;
-/// A transfer's side without an address.
+/// Instead of an address where there is none.
 const NOWHERE: u64 = u64::MAX;
 
 /// `MemoryModelCPU`
@@ -32,6 +33,8 @@ struct Cpu {
     limits: *const Cell<u64>,
     reached: Cell<u32>,
     hears_all: Cell<u32>,
+    fetch_filter: *const Cell<u64>,
+    fetch_mask: u64,
 }
 
 /// `MemoryModelAccess`
@@ -40,6 +43,8 @@ struct Told {
     kind: u32,
     cpu: u32,
     address: u64,
+    table_entry: u64,
+    page_bits: u32,
     now_ns: i64,
     retired: u64,
     uses: u64,
@@ -89,7 +94,9 @@ struct Model {
 
 /// Events of Armv8 (Architecture Reference Manual, DDI 0487, D13.12) and their counts, with any
 /// cache levels.
-const EVENTS: [(u16, Count); 9] = [
+const EVENTS: [(u16, Count); 11] = [
+    (0x01, Count::CodeRefill),
+    (0x02, Count::CodeTlbRefill),
     (0x03, Count::L1Refill),
     (0x04, Count::Access),
     (0x05, Count::TlbRefill),
@@ -133,6 +140,10 @@ impl Model {
     }
 }
 
+fn address_of(told: u64) -> Option<u64> {
+    (told != NOWHERE).then_some(told)
+}
+
 unsafe extern "C" fn access(this: *mut c_void, told: *const Told) -> i64 {
     // SAFETY: the emulator passes the pointer that it got, one thread at a time, and an access
     // that is valid until this returns.
@@ -144,16 +155,20 @@ unsafe extern "C" fn access(this: *mut c_void, told: *const Told) -> i64 {
         2 => Access::Zero,
         3 => Access::Clean,
         4 => Access::Invalidate,
-        _ => Access::CleanInvalidate,
+        5 => Access::CleanInvalidate,
+        _ => Access::Fetch,
     };
-    let is_maintenance = told.kind > 2;
-    if !is_maintenance && model.memory.uses_again(core, access, told.address) {
+    let is_maintenance = (3..6).contains(&told.kind);
+    let page = Page::new(told.address, told.page_bits);
+    if !is_maintenance && model.memory.uses_again(core, access, told.address, page) {
         return 0;
     }
     let taken_ns = model.memory.access(&Made {
         core,
         access,
         address: told.address,
+        page,
+        table_entry: address_of(told.table_entry),
         now_ns: told.now_ns as u64,
         retired: told.retired,
         registers: Registers {
@@ -188,11 +203,10 @@ unsafe extern "C" fn transfer(this: *mut c_void, wanted: *const Wanted) {
     // SAFETY: the emulator passes the pointer that it got, one thread at a time, and a transfer
     // that is valid until this returns.
     let (model, wanted) = unsafe { (model(this), &*wanted) };
-    let address = |address| (address != NOWHERE).then_some(address);
     model.memory.transfer(&Move {
         number: wanted.number,
-        from: address(wanted.from),
-        to: address(wanted.to),
+        from: address_of(wanted.from),
+        to: address_of(wanted.to),
         bytes: wanted.bytes,
         now_ns: wanted.now_ns as u64,
     });
@@ -232,6 +246,11 @@ fn open(version: u32, config: &str) -> Result<Library, String> {
                 limits: face.limits.as_ptr(),
                 reached: Cell::new(0),
                 hears_all: Cell::new(0),
+                fetch_filter: match face.fetch_filter.len() {
+                    0 => std::ptr::null(),
+                    _ => face.fetch_filter.as_ptr(),
+                },
+                fetch_mask: face.fetch_filter.len().saturating_sub(1) as u64,
             }
         })
         .collect();

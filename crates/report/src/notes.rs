@@ -17,8 +17,8 @@ pub const LAB_LIMITS: &str = "This ran on an emulated machine. It has no DRAM an
 /// What an emulated machine with modelled memory shows, and its limits.
 pub const LAB_MODELLED: &str = "This ran on an emulated machine: the kernel, the regulator and the workloads are real; \
     the caches, the memory and the PMU's events are a model of a platform, fitted to published measurements without a \
-    guard. An instruction takes a nanosecond, and a load stalls its core. Instruction fetches are not modelled, nor \
-    are devices except the platform's DMA engine, whose speed is an assumption.";
+    guard. An instruction takes a nanosecond, and a load or a fetched instruction that misses stalls its core. \
+    Devices are not modelled, except the platform's DMA engine, whose speed is an assumption.";
 
 /// What an emulated machine shows exactly.
 pub const LAB_EXACT: &str = "The following are exact nonetheless, because the kernel, the regulator and the events are \

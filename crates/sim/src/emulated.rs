@@ -26,7 +26,9 @@
 //!
 //! An instruction takes a ns, as the emulator counts; a load from the L1 takes no additional
 //! time. The cores are in order: they wait where the value of a load is used, and at the end of
-//! the translation block, a branch in most cases, for all of their loads.
+//! the translation block, a branch in most cases, for all of their loads. Instructions are
+//! fetched by lines; a core waits for a line that its instruction cache does not have, but
+//! fetches it while its loads are outstanding.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -34,7 +36,7 @@ use std::rc::Rc;
 
 use crate::lines::{Asked, Lines, Upkeep};
 use crate::main_memory::{Done, MainMemory, NEVER_PS};
-use crate::private::{ENTRIES, ENTRY_BYTES, Found, PAGE_BITS, Private};
+use crate::private::{Found, Private};
 use crate::settings::MachineSettings;
 use crate::shared::{DEVICE, DEVICE_WRITE, WRITE};
 
@@ -48,10 +50,6 @@ const PS: u64 = 1000;
 /// Not a line.
 const NONE: u64 = u64::MAX;
 
-/// Page tables have frames that no buffer has: a GiB of them, beyond 1 TiB.
-const TABLES_BITS: u32 = 40;
-const TABLES: u64 = 1 << 18;
-
 /// The kind of a core's access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
@@ -61,6 +59,8 @@ pub enum Access {
     Store,
     /// A write of a whole line, which need not be fetched.
     Zero,
+    /// Instructions of a line are fetched.
+    Fetch,
     /// The core has a line written back, for devices that do not snoop the caches.
     Clean,
     /// The core has a line removed from all caches without a write-back.
@@ -70,10 +70,10 @@ pub enum Access {
 }
 
 impl Access {
-    /// Its cache maintenance for devices; `None` for loads and stores.
+    /// Its cache maintenance for devices; `None` for loads, stores and fetches.
     fn upkeep(self) -> Option<Upkeep> {
         match self {
-            Self::Load | Self::Store | Self::Zero => None,
+            Self::Load | Self::Store | Self::Zero | Self::Fetch => None,
             Self::Clean => Some(Upkeep::Clean),
             Self::Invalidate => Some(Upkeep::Invalidate),
             Self::CleanInvalidate => Some(Upkeep::CleanInvalidate),
@@ -92,11 +92,29 @@ pub struct Registers {
 }
 
 impl Registers {
+    /// An instruction fetch has none.
+    pub const NONE: Self = Self {
+        uses: 0,
+        targets: 0,
+    };
     /// The registers are not known: later instructions may use any.
     pub const ALL: Self = Self {
         uses: u64::MAX,
         targets: u64::MAX,
     };
+}
+
+/// A page of memory, of any size: what one entry of a TLB holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Page(u64);
+
+impl Page {
+    /// The page of `1 << bits` bytes, less than 64, that has the byte at `address`.
+    #[must_use]
+    pub fn new(address: u64, bits: u32) -> Self {
+        // Addresses have at most 52 bits.
+        Self(address >> bits | u64::from(bits) << 56)
+    }
 }
 
 /// An access, as the emulator reports it.
@@ -108,6 +126,10 @@ pub struct Made {
     pub access: Access,
     /// The address of the byte.
     pub address: u64,
+    /// The page that the page table has for it.
+    pub page: Page,
+    /// The address of the page's entry in the table; `None` if addresses are not translated.
+    pub table_entry: Option<u64>,
     /// The core's time, ns.
     pub now_ns: u64,
     /// Number of instructions that the core has executed by then.
@@ -127,8 +149,12 @@ pub enum Count {
     L1Refill,
     /// Dirty lines evicted from the L1.
     L1WriteBack,
-    /// Pages filled into the TLB.
+    /// Pages filled into the TLB for a load or store.
     TlbRefill,
+    /// Lines filled into the instruction cache.
+    CodeRefill,
+    /// Pages filled into the TLB for an instruction fetch.
+    CodeTlbRefill,
     /// Accesses to the core's private L2.
     L2,
     /// Lines filled into the core's private L2.
@@ -157,6 +183,9 @@ pub struct Face {
     /// most recently used lines of each L1 set: another access only changes the order in which
     /// pages were used. (If the page has left the TLB since, the miss is not counted.)
     pub filter: Rc<[Cell<u64>]>,
+    /// The same for instruction fetches: the line itself, or `u64::MAX`. Without an instruction
+    /// cache it has no entries, and no fetch need be reported.
+    pub fetch_filter: Rc<[Cell<u64>]>,
     /// Indexed by [`Count`].
     pub counts: Rc<[Cell<u64>]>,
     /// Indexed by [`Count`]: when a count reaches its limit, [`EmulatedMemory::take_reached`]
@@ -168,7 +197,9 @@ pub struct Face {
 struct Op {
     retired: u64,
     line: u64,
-    page: u64,
+    page: Page,
+    /// The line of the page's entry in the table.
+    table_line: Option<u64>,
     access: Access,
     registers: Registers,
     stage: Stage,
@@ -240,15 +271,23 @@ pub struct EmulatedMemory<M> {
 }
 
 impl Face {
-    fn new(sets: u64) -> Self {
-        let filter = if sets.is_power_of_two() { sets } else { 1 };
+    /// For caches of so many sets.
+    fn new(sets: u64, code_sets: u64) -> Self {
+        let entries = |sets: u64| {
+            if sets.is_power_of_two() || sets == 0 {
+                sets as usize
+            } else {
+                1
+            }
+        };
         let cells = |len, value| {
             std::iter::repeat_with(|| Cell::new(value))
                 .take(len)
                 .collect()
         };
         Self {
-            filter: cells(filter as usize, NONE),
+            filter: cells(entries(sets), NONE),
+            fetch_filter: cells(entries(code_sets), NONE),
             counts: cells(COUNTS, 0),
             limits: cells(COUNTS, u64::MAX),
         }
@@ -263,12 +302,53 @@ impl Face {
         self.place(line).set(line << 1 | u64::from(dirty));
     }
 
+    /// Instructions were fetched from the line, the most recently used one of its set.
+    fn fetched(&self, line: u64) {
+        if let Some(place) = self.fetch_place(line) {
+            place.set(line);
+        }
+    }
+
+    fn fetch_place(&self, line: u64) -> Option<&Cell<u64>> {
+        let mask = self.fetch_filter.len().checked_sub(1)?;
+        self.fetch_filter.get(line as usize & mask)
+    }
+
     /// The line is gone, or is clean.
     fn changed(&self, line: u64) {
         let place = self.place(line);
         if place.get() >> 1 == line {
             place.set(NONE);
         }
+        if let Some(place) = self.fetch_place(line).filter(|place| place.get() == line) {
+            place.set(NONE);
+        }
+    }
+}
+
+impl Core {
+    /// An access has found the line in the L1 for its kind.
+    fn used(&self, line: u64, access: Access) {
+        if access == Access::Fetch {
+            self.face.fetched(line);
+        } else {
+            self.face.used(line, access != Access::Load);
+        }
+    }
+
+    /// Whether it waits for a line of instructions.
+    fn fetches(&self, line: u64) -> bool {
+        self.ops.front().is_some_and(|op| {
+            op.access == Access::Fetch && op.line == line && op.stage == Stage::Look
+        })
+    }
+}
+
+/// The count of lines that enter the L1 for an access.
+fn l1_refill(access: Access) -> Count {
+    match access {
+        Access::Fetch => Count::CodeRefill,
+        _ => Count::L1Refill,
     }
 }
 
@@ -276,11 +356,16 @@ impl<M: MainMemory> EmulatedMemory<M> {
     /// Empty caches, at time 0.
     #[must_use]
     pub fn new(settings: &MachineSettings, memory: M) -> Self {
-        let l1 = &settings.core.l1d;
-        let sets = l1.size_bytes / settings.line_bytes / l1.ways as u64;
+        let sets = |bytes, ways| bytes / settings.line_bytes / ways as u64;
+        let l1d = &settings.core.l1d;
+        let data_sets = sets(l1d.size_bytes, l1d.ways);
+        let code_sets = settings
+            .core
+            .l1i
+            .map_or(0, |l1i| sets(l1i.size_bytes, l1i.ways));
         let private = || Private::new(settings, Box::default());
         let core = || Core {
-            face: Face::new(sets),
+            face: Face::new(data_sets, code_sets),
             t_ps: 0,
             retired: 0,
             ops: VecDeque::with_capacity(64),
@@ -332,14 +417,21 @@ impl<M: MainMemory> EmulatedMemory<M> {
     /// A core has accessed the byte at `address`. Returns true if the access is complete
     /// because it only changed the order of use. Otherwise call [`access`](Self::access).
     #[inline]
-    pub fn uses_again(&mut self, core: usize, access: Access, address: u64) -> bool {
+    pub fn uses_again(&mut self, core: usize, access: Access, address: u64, page: Page) -> bool {
         let state = &self.cores[core];
         if state.waits != Waits::No {
             return false;
         }
-        let (line, page) = (address >> self.line_bits, address >> PAGE_BITS);
+        let line = address >> self.line_bits;
         let private = &mut self.lines.cores[core].private;
-        let Some(dirty) = private.use_again(line, page, access != Access::Load) else {
+        if access == Access::Fetch {
+            let again = private.fetch_again(line, page.0);
+            if again {
+                state.face.fetched(line);
+            }
+            return again;
+        }
+        let Some(dirty) = private.use_again(line, page.0, access != Access::Load) else {
             return false;
         };
         state.face.used(line, dirty);
@@ -353,7 +445,8 @@ impl<M: MainMemory> EmulatedMemory<M> {
         core.ops.push_back(Op {
             retired: made.retired,
             line: made.address >> self.line_bits,
-            page: made.address >> PAGE_BITS,
+            page: made.page,
+            table_line: made.table_entry.map(|entry| entry >> self.line_bits),
             access: made.access,
             registers: made.registers,
             stage: Stage::New,
@@ -487,7 +580,15 @@ impl<M: MainMemory> EmulatedMemory<M> {
             // Another core that waited for the line may have written to it already.
             self.take_from_others(index, filled.line, store);
             self.lines.cores[index].under_way -= 1;
-            self.bring(index, filled.line, store);
+            let core = &self.cores[index];
+            let loads = core.loads.iter().any(|load| load.line == filled.line);
+            let fetches = core.fetches(filled.line);
+            if fetches {
+                self.bring_code(index, filled.line);
+            }
+            if store || loads || !fetches {
+                self.bring(index, filled.line, store);
+            }
             let core = &mut self.cores[index];
             core.loads.retain(|load| load.line != filled.line);
             match core.waits {
@@ -531,19 +632,24 @@ impl<M: MainMemory> EmulatedMemory<M> {
                 }
                 core.t_ps += op.retired.saturating_sub(core.retired) * PS;
                 core.retired = core.retired.max(op.retired);
-                op.stage = match self.lines.cores[index].private.find_page(op.page) {
-                    Some(false) => {
-                        core.counts[Count::TlbRefill as usize] += 1;
+                op.stage = match op.table_line {
+                    Some(_)
+                        if self.lines.cores[index].private.find_page(op.page.0) == Some(false) =>
+                    {
+                        let count = match op.access {
+                            Access::Fetch => Count::CodeTlbRefill,
+                            _ => Count::TlbRefill,
+                        };
+                        core.counts[count as usize] += 1;
                         core.t_ps += self.settings.core.page_walk_ps;
                         core.stalled_ps += self.settings.core.page_walk_ps;
                         Stage::Walk
                     }
-                    Some(true) | None => Stage::Look,
+                    _ => Stage::Look,
                 };
                 core.ops[0] = op;
             }
-            if op.stage == Stage::Walk {
-                let line = self.entry(index, op.page);
+            if let (Stage::Walk, Some(line)) = (op.stage, op.table_line) {
                 let (gone_on, waits) = self.find(index, line, Access::Load);
                 if gone_on {
                     self.cores[index].ops[0].stage = Stage::Look;
@@ -574,39 +680,37 @@ impl<M: MainMemory> EmulatedMemory<M> {
         };
     }
 
-    /// The line with a page's table entry. Each core has its own tables, at invented addresses.
-    fn entry(&self, core: usize, page: u64) -> u64 {
-        let table = (page / ENTRIES) ^ ((core as u64) << 56);
-        let mixed = (table ^ (table >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let frame = (1 << (TABLES_BITS - PAGE_BITS)) + (mixed ^ (mixed >> 32)) % TABLES;
-        ((frame << PAGE_BITS) | (page % ENTRIES * ENTRY_BYTES)) >> self.line_bits
-    }
-
     /// A core accesses a line. Returns whether the access is complete or has to be retried, and
     /// what the core has to wait for.
     fn find(&mut self, index: usize, line: u64, access: Access) -> (bool, Waits) {
         if let Some(upkeep) = access.upkeep() {
             return self.maintain(index, line, upkeep);
         }
-        let store = access != Access::Load;
+        let fetch = access == Access::Fetch;
+        let store = !fetch && access != Access::Load;
         let own = &mut self.lines.cores[index].private;
         if store && !own.is_dirty(line) && own.holds(line) {
             self.take_from_others(index, line, true);
         }
-        let (found, victim) = self.lines.cores[index].private.look_up(line, store);
+        let own = &mut self.lines.cores[index].private;
+        let (found, victim) = if fetch {
+            (own.look_up_code(line), None)
+        } else {
+            own.look_up(line, store)
+        };
         let core = &mut self.cores[index];
         if let Some(victim) = victim {
             self.lines.take_back(index, victim.number, core.t_ps);
         }
         match found {
             Found::L1 => {
-                core.face.used(line, store);
+                core.used(line, access);
                 return (true, Waits::No);
             }
             Found::L2 => {
-                core.counts[Count::L1Refill as usize] += 1;
+                core.counts[l1_refill(access) as usize] += 1;
                 core.counts[Count::L2 as usize] += 1;
-                core.face.used(line, store);
+                core.used(line, access);
                 self.forget();
                 self.hit(
                     index,
@@ -632,16 +736,26 @@ impl<M: MainMemory> EmulatedMemory<M> {
             return (true, Waits::No);
         }
         let t_ps = self.cores[index].t_ps;
-        match self.lines.ask(index, line, store, t_ps) {
+        let asked = if fetch {
+            self.lines.ask_for_code(index, line, t_ps)
+        } else {
+            self.lines.ask(index, line, store, t_ps)
+        };
+        match asked {
             Asked::OwnMshr => (false, Waits::OwnMshr),
             Asked::Full => (false, Waits::Shared),
             Asked::Hit => {
-                self.bring(index, line, store);
+                if fetch {
+                    self.bring_code(index, line);
+                } else {
+                    self.bring(index, line, store);
+                }
                 self.hit(index, self.settings.shared.cache.hit_ps, store);
                 (true, Waits::No)
             }
             Asked::UnderWay if store => (true, Waits::No),
-            Asked::UnderWay => (true, Waits::Line(line)),
+            // The core has no other work: it looks again when the line is there.
+            Asked::UnderWay => (!fetch, Waits::Line(line)),
         }
     }
 
@@ -680,14 +794,29 @@ impl<M: MainMemory> EmulatedMemory<M> {
 
     /// A line arrives in the core's own caches from outside.
     fn bring(&mut self, index: usize, line: u64, store: bool) {
+        self.count_arrival(index, Count::L1Refill);
+        self.keep(index, line, store);
+    }
+
+    /// A line arrives in the core's instruction cache, and in its own second cache, from
+    /// outside.
+    fn bring_code(&mut self, index: usize, line: u64) {
+        self.count_arrival(index, Count::CodeRefill);
+        let core = &mut self.cores[index];
+        let at_ps = core.t_ps.max(self.now_ps);
+        core.counts[Count::Shared as usize] += self.lines.bring_code(index, line, at_ps);
+        core.face.fetched(line);
+        self.forget();
+    }
+
+    fn count_arrival(&mut self, index: usize, l1_refill: Count) {
         let counts = &mut self.cores[index].counts;
-        counts[Count::L1Refill as usize] += 1;
+        counts[l1_refill as usize] += 1;
         counts[Count::Shared as usize] += 1;
         if self.settings.core.l2.is_some() {
             counts[Count::L2 as usize] += 1;
             counts[Count::L2Refill as usize] += 1;
         }
-        self.keep(index, line, store);
     }
 
     /// The core's own caches have a line: other lines are evicted to make room.

@@ -9,7 +9,7 @@ use memwarden_policy::Resource;
 
 use crate::bank_regulator::BankRegulator;
 use crate::main_memory::MainMemory;
-use crate::private::Private;
+use crate::private::{PAGE_BITS, Private};
 use crate::settings::MachineSettings;
 use crate::shared::{Answer, Filled, Shared};
 
@@ -73,6 +73,8 @@ pub(crate) struct Lines<M> {
     pub cores: Vec<CoreLines>,
     mshrs: u32,
     prefetch_mshrs: u32,
+    /// Number of lines that the instruction cache's misses prefetch.
+    code_prefetches: u64,
     inclusive: bool,
     /// Events counted since this was last read; `None` if they are not needed.
     pub counted: Option<Vec<(usize, Resource)>>,
@@ -130,6 +132,7 @@ impl<M: MainMemory> Lines<M> {
             cores: private.into_iter().map(CoreLines::new).collect(),
             mshrs: settings.core.mshrs,
             prefetch_mshrs: settings.core.prefetch_mshrs,
+            code_prefetches: settings.core.l1i.map_or(0, |l1i| l1i.prefetch_lines),
             inclusive: settings.shared.inclusive,
             counted: None,
             banks: None,
@@ -148,7 +151,7 @@ impl<M: MainMemory> Lines<M> {
         if self.banks.is_some() && core.join_held(line, store) {
             return Asked::UnderWay;
         }
-        if core.under_way == self.mshrs {
+        if core.under_way >= self.mshrs {
             return Asked::OwnMshr;
         }
         if self.holds_back(index, line) {
@@ -170,6 +173,29 @@ impl<M: MainMemory> Lines<M> {
             self.count_refill(index, line, false);
         }
         self.prefetch(index, line, now_ps);
+        asked
+    }
+
+    /// Requests a line of instructions that the core's own caches don't have. It needs none of
+    /// the core's places for data in flight.
+    pub fn ask_for_code(&mut self, index: usize, line: u64, now_ps: u64) -> Asked {
+        if self.shared.join(index, line, false) {
+            return Asked::UnderWay;
+        }
+        let answer = self.shared.ask(index, line, false, now_ps);
+        let asked = match answer {
+            Answer::Full => return Asked::Full,
+            Answer::Hit => Asked::Hit,
+            Answer::Joined | Answer::Miss => Asked::UnderWay,
+        };
+        self.cores[index].under_way += u32::from(asked == Asked::UnderWay);
+        if answer == Answer::Miss {
+            self.count_refill(index, line, false);
+        }
+        let page_lines = 1 << (PAGE_BITS - self.line_bits);
+        let page_end = (line | (page_lines - 1)) + 1;
+        let end = page_end.min(line + 1 + self.code_prefetches);
+        self.prefetch_lines(index, line + 1..end, now_ps);
         asked
     }
 
@@ -216,7 +242,11 @@ impl<M: MainMemory> Lines<M> {
         let Some(ask) = self.cores[index].private.prefetches(line) else {
             return;
         };
-        for line in ask.lines() {
+        self.prefetch_lines(index, ask.lines(), now_ps);
+    }
+
+    fn prefetch_lines(&mut self, index: usize, lines: impl Iterator<Item = u64>, now_ps: u64) {
+        for line in lines {
             if self.cores[index].prefetches_under_way >= self.prefetch_mshrs {
                 return;
             }
@@ -276,6 +306,16 @@ impl<M: MainMemory> Lines<M> {
             .count() as u64
     }
 
+    /// A line of instructions enters a core's own caches. Returns the number of dirty lines that
+    /// were evicted for it.
+    pub fn bring_code(&mut self, index: usize, line: u64, now_ps: u64) -> u64 {
+        let victim = self.cores[index].private.fill_code(line);
+        if let Some(victim) = victim {
+            self.take_back(index, victim.number, now_ps);
+        }
+        u64::from(victim.is_some())
+    }
+
     /// A core accesses a line that other cores' caches may have. These drop the line, or, if it
     /// is only read, keep it clean. Returns these cores, a bit each.
     pub fn take_from_others(&mut self, index: usize, line: u64, store: bool, now_ps: u64) -> u32 {
@@ -311,6 +351,7 @@ impl<M: MainMemory> Lines<M> {
         if self.inclusive {
             for core in &mut self.cores {
                 dirty |= core.private.invalidate(victim.number);
+                core.private.drop_code(victim.number);
             }
             if let Some(gone) = &mut self.gone {
                 gone.push(victim.number);

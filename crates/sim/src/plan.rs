@@ -973,7 +973,7 @@ mod tests {
             all.map(|one| one.to).collect()
         };
         assert_eq!(of("machine.core.mshrs"), [2, 4]);
-        assert_eq!(of("machine.shared.port_ps"), [27_450, 33_550]);
+        assert_eq!(of("machine.shared.port_ps"), [19_800, 24_200]);
         let none = pi.with("machine.shared.port_ps", 0);
         assert_eq!(changes(&none).1, ["machine.shared.port_ps (it is 0)"]);
         // With no room for a miss, the core would wait forever.

@@ -18,7 +18,7 @@ use crate::faults::{Fault, Listed};
 use crate::machine::{Machine, MachineError};
 use crate::main_memory::MainMemory;
 use crate::regulator::{Guard, Reaction};
-use crate::settings::MachineSettings;
+use crate::settings::{CacheSettings, MachineSettings};
 use crate::trace::{Request, TraceError};
 use crate::traced::{Heard, Traced};
 use crate::workload::{Chase, InBank, Scroll, ScrollSettings, Stream, USES, Workload, split_bank};
@@ -237,21 +237,31 @@ impl Platform {
             faults.push(Fault::at(text, at, field, why));
         };
         let line = self.machine.line_bytes;
+        let core = &self.machine.core;
+        let size = |cache: CacheSettings| (cache.size_bytes, cache.ways);
         let caches = [
-            ("machine.core.l1d", Some(self.machine.core.l1d)),
-            ("machine.core.l2", self.machine.core.l2),
-            ("machine.shared.cache", Some(self.machine.shared.cache)),
+            ("machine.core.l1d", Some(size(core.l1d))),
+            (
+                "machine.core.l1i",
+                core.l1i.map(|l1i| (l1i.size_bytes, l1i.ways)),
+            ),
+            ("machine.core.l2", core.l2.map(size)),
+            (
+                "machine.shared.cache",
+                Some(size(self.machine.shared.cache)),
+            ),
         ];
         for (name, cache) in caches {
-            if let Some(cache) = cache {
-                if (cache.size_bytes % (line * cache.ways as u64)) != 0 {
-                    let why = format!(
-                        "has to be a multiple of {} ways of {line} bytes",
-                        cache.ways
-                    );
+            if let Some((bytes, ways)) = cache {
+                if (bytes % (line * ways as u64)) != 0 {
+                    let why = format!("has to be a multiple of {ways} ways of {line} bytes");
                     fault(&format!("{name}.size_bytes"), why);
                 }
             }
+        }
+        if self.emulated_as.is_some() && core.l1i.is_none() {
+            let why = "needs a table [machine.core.l1i]: the CPU's instruction cache";
+            fault("emulated_as", why.into());
         }
         let (parts, ways) = (
             &self.machine.shared.partitions,
@@ -517,7 +527,8 @@ const S: u64 = 1_000_000 * US;
 const SIZE: u64 = 1 << 30;
 
 /// Optional tables; if one of a table's fields is present, all must be.
-const GROUPS: [&str; 3] = [
+const GROUPS: [&str; 4] = [
+    "machine.core.l1i.",
     "machine.core.l2.",
     "machine.core.prefetcher.",
     "machine.dma.",
@@ -540,6 +551,9 @@ const KNOWN: &[Known] = &[
     whole("machine.core.l1d.size_bytes", 1024, SIZE),
     whole("machine.core.l1d.ways", 1, 64),
     whole("machine.core.l1d.hit_ps", 50, US),
+    whole("machine.core.l1i.size_bytes", 1024, SIZE),
+    whole("machine.core.l1i.ways", 1, 64),
+    whole("machine.core.l1i.prefetch_lines", 0, 64),
     whole("machine.core.l2.size_bytes", 1024, SIZE),
     whole("machine.core.l2.ways", 1, 64),
     whole("machine.core.l2.hit_ps", 50, US),

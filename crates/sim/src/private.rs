@@ -5,7 +5,7 @@ use memwarden_cachesim::geometry::Replacement;
 use memwarden_cachesim::sets::{DIRTY, Sets, Victim};
 use memwarden_cachesim::streams::{Ask, Streams};
 
-use crate::settings::{CacheSettings, MachineSettings};
+use crate::settings::MachineSettings;
 
 /// Pages of the smallest size; a line is in one of them.
 pub(crate) const PAGE_BITS: u32 = 12;
@@ -31,9 +31,9 @@ pub(crate) fn pages(buffer_bytes: u64) -> usize {
 }
 
 /// An empty cache of whole lines.
-pub(crate) fn sets(cache: &CacheSettings, line_bytes: u64) -> Sets {
-    let sets = cache.size_bytes / line_bytes / cache.ways as u64;
-    Sets::new(sets, cache.ways, 0, Replacement::Lru)
+pub(crate) fn sets(size_bytes: u64, ways: usize, line_bytes: u64) -> Sets {
+    let sets = size_bytes / line_bytes / ways as u64;
+    Sets::new(sets, ways, 0, Replacement::Lru)
 }
 
 /// The level that has a line.
@@ -47,6 +47,7 @@ pub(crate) enum Found {
 #[derive(Debug)]
 pub(crate) struct Private {
     l1: Sets,
+    l1i: Option<Sets>,
     l2: Option<Sets>,
     tlb: Option<Sets>,
     streams: Option<Streams>,
@@ -63,8 +64,13 @@ impl Private {
         let line_bits = machine.line_bytes.trailing_zeros();
         let core = &machine.core;
         Self {
-            l1: sets(&core.l1d, machine.line_bytes),
-            l2: core.l2.map(|l2| sets(&l2, machine.line_bytes)),
+            l1: sets(core.l1d.size_bytes, core.l1d.ways, machine.line_bytes),
+            l1i: core
+                .l1i
+                .map(|l1i| sets(l1i.size_bytes, l1i.ways, machine.line_bytes)),
+            l2: core
+                .l2
+                .map(|l2| sets(l2.size_bytes, l2.ways, machine.line_bytes)),
             tlb: (core.tlb_entries > 0).then(|| {
                 let sets = core.tlb_entries.div_ceil(TLB_WAYS);
                 Sets::new(sets, TLB_WAYS as usize, 0, Replacement::Lru)
@@ -123,6 +129,26 @@ impl Private {
         Some(dirty)
     }
 
+    /// Fetches instructions from a line of a page, if only the order of use changes: both are
+    /// present. Returns whether they are.
+    #[inline]
+    pub fn fetch_again(&mut self, line: u64, page: u64) -> bool {
+        let Some(l1i) = &mut self.l1i else {
+            return true;
+        };
+        let Some(place) = l1i.find(line) else {
+            return false;
+        };
+        if let Some(tlb) = &mut self.tlb {
+            let Some(entry) = tlb.find(page) else {
+                return false;
+            };
+            tlb.touch(entry, 0);
+        }
+        l1i.touch(place, 0);
+        true
+    }
+
     /// The line of a byte of the buffer and, if its page wasn't in the TLB, the line of the
     /// page-table entry.
     pub fn translate(&mut self, offset: u64) -> (u64, Option<u64>) {
@@ -160,6 +186,49 @@ impl Private {
         };
         l2.touch(place, 0);
         (Found::L2, self.bring_to_l1(line, store))
+    }
+
+    /// Looks up a line of instructions. A line in the second cache is copied into the first.
+    pub fn look_up_code(&mut self, line: u64) -> Found {
+        let Some(l1i) = &mut self.l1i else {
+            return Found::L1;
+        };
+        if let Some(place) = l1i.find(line) {
+            l1i.touch(place, 0);
+            return Found::L1;
+        }
+        let Some(l2) = &mut self.l2 else {
+            return Found::Nowhere;
+        };
+        let Some(place) = l2.find(line) else {
+            return Found::Nowhere;
+        };
+        l2.touch(place, 0);
+        l1i.insert(line, 0);
+        Found::L2
+    }
+
+    /// A line of instructions has arrived from outside. Returns the line that must be written
+    /// back, if any.
+    pub fn fill_code(&mut self, line: u64) -> Option<Victim> {
+        if let Some(l1i) = &mut self.l1i {
+            if l1i.search(line).is_none() {
+                l1i.insert(line, 0);
+            }
+        }
+        let l2 = self.l2.as_mut()?;
+        if l2.search(line).is_some() {
+            return None;
+        }
+        l2.insert(line, 0).filter(|gone| gone.dirty)
+    }
+
+    /// An inclusive shared cache has dropped a line. Stores of other cores do not reach the
+    /// instruction cache, which is not coherent.
+    pub fn drop_code(&mut self, line: u64) {
+        if let Some(l1i) = &mut self.l1i {
+            l1i.remove(line);
+        }
     }
 
     /// A line has arrived from outside. Returns the line that must be written back, if any.

@@ -16,6 +16,19 @@ pub struct CacheSettings {
     pub hit_ps: u64,
 }
 
+/// An instruction cache. Instructions in it take no time beyond their execution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InstructionCacheSettings {
+    /// Bytes of instructions.
+    pub size_bytes: u64,
+    /// Number of ways.
+    pub ways: usize,
+    /// Number of next lines that a line missing here brings into the shared cache, within its
+    /// page.
+    pub prefetch_lines: u64,
+}
+
 /// A core and its private parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,6 +44,10 @@ pub struct CoreSettings {
     pub prefetch_mshrs: u32,
     /// The innermost data cache.
     pub l1d: CacheSettings,
+    /// The instruction cache. The simulator's workloads have no instructions: only cores that
+    /// an emulator executes use it. Without it their instruction fetches are not modelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l1i: Option<InstructionCacheSettings>,
     /// A private second cache, if there is one.
     pub l2: Option<CacheSettings>,
     /// Number of 4 KiB pages that the TLBs hold; 0 if their misses are not modelled.

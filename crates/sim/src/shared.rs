@@ -92,7 +92,11 @@ impl<M: MainMemory> Shared<M> {
         let settings = machine.shared.clone();
         Self {
             memory,
-            cache: sets(&settings.cache, machine.line_bytes),
+            cache: sets(
+                settings.cache.size_bytes,
+                settings.cache.ways,
+                machine.line_bytes,
+            ),
             ways: partitions(machine),
             line_bits: machine.line_bytes.trailing_zeros(),
             lines: vec![FREE; settings.mshrs].into_boxed_slice(),

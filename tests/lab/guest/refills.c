@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * The PMU's counts of passes over a buffer: refills read|write MIB PASSES
+ * The PMU's counts of passes over a buffer: refills read|write|execute MIB PASSES
  *
- * One line for each event: its number, its count, and lines times passes.
+ * One line for each event: its number, its count, and lines times passes. Counted is user mode; with
+ * a k after the number the kernel's too, whose interrupts evict some of the buffer's dirty lines.
  */
 #define _GNU_SOURCE
 #include <err.h>
@@ -18,10 +19,29 @@
 
 #define LINE 64
 
-/* L1D, L1D refill, L2D, L2D refill, L2D write-back, bus */
-static const int events[] = { 0x04, 0x03, 0x16, 0x17, 0x18, 0x19 };
+#define PAGE 4096
 
-#define EVENTS (sizeof(events) / sizeof(*events))
+/* L1D refill, L2D, L2D refill, L2D write-back, bus; L1I refill, or the write-backs with the kernel's */
+static const int events[] = { 0x03, 0x16, 0x17, 0x18, 0x19 };
+
+#define EVENTS (sizeof(events) / sizeof(*events) + 1)
+
+#define NOP 0xd503201f
+#define RET 0xd65f03c0
+
+/* A function in each page */
+static void fill_with_code(uint32_t *buffer, size_t bytes)
+{
+	for (size_t at = 0; at < bytes / sizeof(*buffer); at++)
+		buffer[at] = (at + 1) % (PAGE / sizeof(*buffer)) ? NOP : RET;
+	__builtin___clear_cache((char *)buffer, (char *)buffer + bytes);
+}
+
+static void execute(const char *buffer, size_t bytes)
+{
+	for (size_t at = 0; at < bytes; at += PAGE)
+		((void (*)(void))(buffer + at))();
+}
 
 static void pass(volatile uint64_t *buffer, size_t bytes, int write)
 {
@@ -36,34 +56,41 @@ static void pass(volatile uint64_t *buffer, size_t bytes, int write)
 int main(int argc, char **argv)
 {
 	size_t bytes = argc == 4 ? strtoull(argv[2], NULL, 0) << 20 : 0;
-	int write = argc == 4 && !strcmp(argv[1], "write");
+	int writes = argc == 4 && !strcmp(argv[1], "write");
+	int executes = argc == 4 && !strcmp(argv[1], "execute");
 	int passes = argc == 4 ? atoi(argv[3]) : 0;
 	uint64_t lines = bytes / LINE * passes;
-	volatile uint64_t *buffer;
-	int fd[EVENTS];
+	void *buffer;
+	int fd[EVENTS], event[EVENTS] = { executes ? 0x01 : 0x18 };
 
 	if (!lines)
-		errx(2, "usage: refills read|write MIB PASSES");
-	buffer = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		errx(2, "usage: refills read|write|execute MIB PASSES");
+	buffer = mmap(NULL, bytes, PROT_READ | PROT_WRITE | (executes ? PROT_EXEC : 0),
 		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (buffer == MAP_FAILED)
 		err(1, "mmap");
+	if (executes)
+		fill_with_code(buffer, bytes);
+	memcpy(event + 1, events, sizeof(events));
 	for (size_t i = 0; i < EVENTS; i++) {
 		struct perf_event_attr a = {
-			.size = sizeof(a), .type = PERF_TYPE_RAW, .config = events[i],
-			.disabled = 1, .pinned = 1, .exclude_kernel = 1,
+			.size = sizeof(a), .type = PERF_TYPE_RAW, .config = event[i],
+			.disabled = 1, .pinned = 1, .exclude_kernel = i || executes,
 		};
 
 		fd[i] = syscall(SYS_perf_event_open, &a, 0, -1, -1, 0);
 		if (fd[i] < 0)
-			err(1, "event %#x", events[i]);
+			err(1, "event %#x", event[i]);
 	}
-	/* From here on the caches hold lines of the buffer only. */
-	pass(buffer, bytes, write);
-	for (size_t i = 0; i < EVENTS; i++)
-		ioctl(fd[i], PERF_EVENT_IOC_ENABLE, 0);
-	for (int i = 0; i < passes; i++)
-		pass(buffer, bytes, write);
+	/* The first pass is not counted: after it the caches hold lines of the buffer only. */
+	for (int i = 0; i <= passes; i++) {
+		for (size_t j = 0; i == 1 && j < EVENTS; j++)
+			ioctl(fd[j], PERF_EVENT_IOC_ENABLE, 0);
+		if (executes)
+			execute(buffer, bytes);
+		else
+			pass(buffer, bytes, writes);
+	}
 	for (size_t i = 0; i < EVENTS; i++)
 		ioctl(fd[i], PERF_EVENT_IOC_DISABLE, 0);
 	for (size_t i = 0; i < EVENTS; i++) {
@@ -71,8 +98,8 @@ int main(int argc, char **argv)
 
 		if (read(fd[i], &count, sizeof(count)) != sizeof(count))
 			err(1, "read");
-		printf("%s %#04x: %llu of %llu lines\n", argv[1], events[i],
-		       (unsigned long long)count, (unsigned long long)lines);
+		printf("%s %#04x%s: %llu of %llu lines\n", argv[1], event[i],
+		       i || executes ? "" : "k", (unsigned long long)count, (unsigned long long)lines);
 	}
 	return 0;
 }

@@ -4,7 +4,7 @@
 use super::*;
 use crate::main_memory::FixedMemory;
 use crate::platform::Platform;
-use crate::settings::DmaSettings;
+use crate::settings::{DmaSettings, InstructionCacheSettings};
 
 const MIB: u64 = 1 << 20;
 const LINE: u64 = 64;
@@ -14,10 +14,22 @@ fn made(core: usize, access: Access, address: u64, now_ns: u64, retired: u64) ->
         core,
         access,
         address,
+        page: page(address),
+        table_entry: Some(table_entry(core, address)),
         now_ns,
         retired,
         registers: Registers::ALL,
     }
+}
+
+/// The page of an address, of 4 KiB.
+fn page(address: u64) -> Page {
+    Page::new(address, 12)
+}
+
+/// The place of its entry in a core's own page table.
+fn table_entry(core: usize, address: u64) -> u64 {
+    (1 << 40 | (core as u64) << 30) + (address >> 12) * 8
 }
 
 /// A core's accesses, repeated.
@@ -90,7 +102,10 @@ impl<M: MainMemory> Emulator<M> {
                 continue;
             }
             let (now_ns, retired) = (vcpu.now_ns, vcpu.retired);
-            if self.memory.uses_again(index, access, address) {
+            if self
+                .memory
+                .uses_again(index, access, address, page(address))
+            {
                 continue;
             }
             match self
@@ -340,12 +355,12 @@ fn a_line_that_one_core_writes_and_another_reads_while_it_comes_is_clean_in_both
     assert_eq!(memory.access(&made(1, Access::Load, line, 0, 0)), None);
     assert_eq!(memory.advance(1000), 2);
     // Core 0's next store is reported, and takes the line from core 1.
-    assert!(!memory.uses_again(0, Access::Store, line));
+    assert!(!memory.uses_again(0, Access::Store, line, page(line)));
     assert_eq!(
         memory.access(&made(0, Access::Store, line, 500, 500)),
         Some(0)
     );
-    assert!(!memory.uses_again(1, Access::Load, line));
+    assert!(!memory.uses_again(1, Access::Load, line, page(line)));
 }
 
 /// The emulator's view of a core, and the reason for which the core is blocked, agree with the
@@ -372,6 +387,184 @@ fn check_core(memory: &mut EmulatedMemory<FixedMemory>, index: usize) {
             "core {index}: {known:#x} is not in the shared cache"
         );
     }
+}
+
+/// Fetches a line with no other traffic. Returns how long this takes, ns.
+fn fetch_ns(memory: &mut EmulatedMemory<FixedMemory>, address: u64, now_ns: u64) -> u64 {
+    let fetch = Made {
+        registers: Registers::NONE,
+        ..made(0, Access::Fetch, address, now_ns, now_ns)
+    };
+    if let Some(ns) = memory.access(&fetch) {
+        return ns;
+    }
+    assert_eq!(memory.advance(now_ns + 1000), 1, "never released");
+    memory.resume(0, now_ns) - now_ns
+}
+
+/// The counts of instruction fetches: into the L1, and from memory.
+fn fetched(memory: &EmulatedMemory<FixedMemory>) -> (u64, u64) {
+    let counts = &memory.face(0).counts;
+    let count = |count| counts[count as usize].get();
+    assert_eq!(count(Count::L1Refill), 0);
+    (count(Count::CodeRefill), count(Count::SharedRefill))
+}
+
+/// [`pi`] with these next lines prefetched for instructions.
+fn code(prefetch_lines: u64) -> EmulatedMemory<FixedMemory> {
+    let mut settings = pi(Vec::new()).memory.settings;
+    settings.core.l1i = settings.core.l1i.map(|l1i| InstructionCacheSettings {
+        prefetch_lines,
+        ..l1i
+    });
+    EmulatedMemory::new(&settings, FixedMemory::new(100_000, 0, 1000))
+}
+
+#[test]
+fn instructions_come_once_into_a_cache_of_their_own() {
+    let mut memory = code(0);
+    let line = MIB;
+    // The next lines of its set: it has two ways.
+    let (second, third) = (line + 16 * 1024, line + 32 * 1024);
+    assert_eq!(fetch_ns(&mut memory, line, 0), 100);
+    let known = |memory: &EmulatedMemory<FixedMemory>, line: u64| {
+        let filter = &memory.face(0).fetch_filter;
+        filter[(line / LINE) as usize & (filter.len() - 1)].get() == line / LINE
+    };
+    assert!(known(&memory, line), "the emulator need not report it");
+    assert_eq!(fetched(&memory), (1, 1));
+    assert!(memory.uses_again(0, Access::Fetch, line, page(line)));
+    assert_eq!(fetch_ns(&mut memory, second, 1000), 100);
+    assert!(
+        !known(&memory, line),
+        "another line of the set was used since"
+    );
+    assert!(memory.uses_again(0, Access::Fetch, line, page(line)));
+    assert_eq!(fetch_ns(&mut memory, third, 2000), 100);
+    // It took the place of `second`, which the shared cache still has.
+    assert!(memory.uses_again(0, Access::Fetch, line, page(line)));
+    assert!(!memory.uses_again(0, Access::Fetch, second, page(second)));
+    assert_eq!(fetch_ns(&mut memory, second, 3000), 10);
+    assert_eq!(fetched(&memory), (4, 3));
+    // Data have a cache of their own.
+    let load = made(0, Access::Load, line, 4000, 4000);
+    assert_eq!(memory.access(&load), Some(10));
+}
+
+#[test]
+fn the_next_line_of_the_page_is_prefetched_into_the_shared_cache() {
+    let mut memory = code(1);
+    let last = MIB + 4096 - 2 * LINE;
+    assert_eq!(fetch_ns(&mut memory, last, 0), 100);
+    assert_eq!(memory.advance(1000), 0);
+    assert_eq!(fetched(&memory), (1, 2));
+    assert_eq!(fetch_ns(&mut memory, last + LINE, 1000), 10);
+    assert_eq!(fetched(&memory), (2, 2), "none beyond the page");
+    assert_eq!(fetch_ns(&mut memory, last + 2 * LINE, 2000), 100);
+}
+
+#[test]
+fn instructions_are_fetched_while_loads_are_outstanding() {
+    let mut memory = code(0);
+    let load = |address, at: u32| Made {
+        registers: Registers {
+            uses: 0,
+            targets: 1 << at,
+        },
+        ..made(0, Access::Load, address, 0, 0)
+    };
+    let fetch = Made {
+        registers: Registers::NONE,
+        ..made(0, Access::Fetch, 2 * MIB, 0, 0)
+    };
+    // As many loads as the core can have outstanding need no place that a fetch needs.
+    for at in 0..3 {
+        assert_eq!(memory.access(&load(MIB + u64::from(at) * LINE, at)), None);
+    }
+    assert_eq!(memory.access(&fetch), None);
+    // The line's own load, in the same block of instructions.
+    assert_eq!(memory.access(&load(2 * MIB, 4)), None);
+    assert_eq!(memory.advance(1000), 1);
+    assert_eq!(
+        memory.resume(0, 0),
+        110,
+        "the load finds the line in the shared cache"
+    );
+}
+
+#[test]
+fn a_line_that_is_fetched_and_loaded_at_once_comes_into_both_caches() {
+    let mut memory = code(0);
+    let load = Made {
+        registers: Registers {
+            uses: 0,
+            targets: 1,
+        },
+        ..made(0, Access::Load, MIB, 0, 0)
+    };
+    let fetch = Made {
+        registers: Registers::NONE,
+        ..made(0, Access::Fetch, MIB, 0, 0)
+    };
+    assert_eq!(memory.access(&load), None);
+    assert_eq!(memory.access(&fetch), None);
+    assert_eq!(memory.advance(1000), 1);
+    assert_eq!(memory.resume(0, 0), 100);
+    assert!(memory.uses_again(0, Access::Load, MIB, page(MIB)));
+    assert!(memory.uses_again(0, Access::Fetch, MIB, page(MIB)));
+}
+
+#[test]
+fn instructions_leave_with_the_line_of_an_inclusive_cache_but_not_for_a_store() {
+    let mut settings = pi(Vec::new()).memory.settings;
+    settings.shared.inclusive = true;
+    settings.shared.cache.size_bytes = 16 * LINE;
+    let mut memory = EmulatedMemory::new(&settings, FixedMemory::new(100_000, 0, 1000));
+    fetch_ns(&mut memory, MIB, 0);
+    let store = made(1, Access::Store, MIB, 1000, 1000);
+    memory.access(&store);
+    assert_eq!(memory.advance(2000), 2);
+    assert!(memory.uses_again(0, Access::Fetch, MIB, page(MIB)));
+    for at in 1..=16 {
+        fetch_ns(&mut memory, MIB + 4096 * at, 1000 * (at + 2));
+    }
+    assert!(!memory.uses_again(0, Access::Fetch, MIB, page(MIB)));
+}
+
+#[test]
+fn a_page_has_one_entry_whatever_its_size_and_instructions_share_it() {
+    let mut settings = pi(Vec::new()).memory.settings;
+    settings.core.tlb_entries = 512;
+    let mut memory = EmulatedMemory::new(&settings, FixedMemory::new(100_000, 0, 1000));
+    let mut now_ns = 0;
+    let mut access = |access, address, bits| {
+        now_ns += 10_000;
+        let made = Made {
+            page: Page::new(address, bits),
+            ..made(0, access, address, now_ns, now_ns)
+        };
+        memory.access(&made);
+        memory.advance(now_ns + 5000);
+        memory.resume(0, now_ns);
+        let counts = &memory.face(0).counts;
+        let count = |count| counts[count as usize].get();
+        (count(Count::TlbRefill), count(Count::CodeTlbRefill))
+    };
+    assert_eq!(access(Access::Load, 2 * MIB, 21), (1, 0));
+    assert_eq!(access(Access::Load, 3 * MIB, 21), (1, 0));
+    assert_eq!(access(Access::Fetch, 3 * MIB + 8192, 21), (1, 0));
+    assert_eq!(access(Access::Load, 2 * MIB, 12), (2, 0));
+    assert_eq!(access(Access::Load, 2 * MIB + 4096, 12), (3, 0));
+    assert_eq!(access(Access::Fetch, 8 * MIB, 12), (3, 1));
+    // Without a page table there is no TLB.
+    let mut memory = EmulatedMemory::new(&settings, FixedMemory::new(100_000, 0, 1000));
+    let untranslated = Made {
+        table_entry: None,
+        ..made(0, Access::Load, MIB, 0, 0)
+    };
+    memory.access(&untranslated);
+    assert_eq!(memory.advance(1000), 1);
+    assert_eq!(memory.resume(0, 0), 100);
 }
 
 #[test]
@@ -416,12 +609,13 @@ fn whatever_four_cores_do_to_the_same_lines_each_goes_on() {
                             7 => Access::Clean,
                             8 => Access::Invalidate,
                             9 => Access::CleanInvalidate,
+                            10..=13 => Access::Fetch,
                             _ => Access::Load,
                         };
                         let address = random.u64(..600) * LINE + random.u64(..8) * 4096 * 16;
                         if !blocked[core]
                             && access.upkeep().is_none()
-                            && memory.uses_again(core, access, address)
+                            && memory.uses_again(core, access, address, page(address))
                         {
                             continue;
                         }

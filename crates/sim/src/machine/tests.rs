@@ -33,6 +33,7 @@ fn settings(cores: usize) -> MachineSettings {
             mshrs: 8,
             prefetch_mshrs: 4,
             l1d: cache(32 << 10, 4, 2 * NS),
+            l1i: None,
             l2: None,
             tlb_entries: 0,
             page_walk_ps: 0,

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::dram::Controller;
-use crate::emulated::{Access, COUNTS, Count, EmulatedMemory, Made, Registers};
+use crate::emulated::{Access, COUNTS, Count, EmulatedMemory, Made, Page, Registers};
 use crate::main_memory::FixedMemory;
 use crate::platform::Platform;
 
@@ -69,6 +69,8 @@ fn access(
         core: 0,
         access,
         address,
+        page: Page::new(address, 12),
+        table_entry: None,
         now_ns,
         retired: now_ns,
         registers: Registers::ALL,
@@ -220,6 +222,8 @@ fn beside_copies(round_ns: u64, copies: bool) -> (f64, f64) {
                 core: 0,
                 access: Access::Load,
                 address: line * LINE,
+                page: Page::new(line * LINE, 12),
+                table_entry: Some((1 << 40) + line * LINE / 4096 * 8),
                 now_ns,
                 retired: 5 * turns,
                 registers: Registers::ALL,
