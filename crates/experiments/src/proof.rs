@@ -94,15 +94,16 @@ impl CoreProof {
     /// True if every throttle worked: no period has more events than its budget, the largest overshoot of a throttle,
     /// and those of interrupts on a throttled core, at most another budget. The last two are known only from periods
     /// with a throttle. An entry without a throttle may have a 32nd of the budget (one event at least) more, for the
-    /// delay of an overflow's interrupt: its period may have ended before the throttle took effect. All events of an
-    /// entry of several periods may belong to one of them.
+    /// delay of an overflow's interrupt: its period may have ended before the throttle took effect. So may the first
+    /// entry, whose throttle may be from before the recording. All events of an entry of several periods may belong to
+    /// one of them.
     pub fn every_throttle_worked(&self, budget: u64) -> bool {
         let most = |values: &[u64]| values.iter().max().copied().unwrap_or(0);
         let most = budget + most(&self.overshoot) + most(&self.while_held).min(budget);
         let delay = budget.div_ceil(32);
         self.used.iter().enumerate().all(|(entry, used)| {
             let throttled = self.held_ns.get(entry).is_some_and(|held| *held > 0);
-            let delay = if throttled { 0 } else { delay };
+            let delay = if throttled && entry > 0 { 0 } else { delay };
             *used <= most + delay
         })
     }
@@ -275,5 +276,15 @@ mod tests {
         // Without a throttle, and in many periods of an idle core, 52 more.
         assert!(worked(1693, 0, 1) && worked(1693, 0, 58));
         assert!(!worked(1694, 0, 1) && !worked(1694, 0, 58));
+        // The recording began between the throttle and the end of its period.
+        let first = |used| {
+            let core = CoreProof {
+                used: vec![used],
+                held_ns: vec![100_000],
+                ..CoreProof::default()
+            };
+            core.every_throttle_worked(1638)
+        };
+        assert!(first(1690) && !first(1691));
     }
 }
