@@ -252,7 +252,7 @@ fn interference_on_a_simulated_machine_leaves_the_same_folder() {
 #[test]
 fn the_deadline_case_on_a_simulated_machine_counts_misses() {
     let (_scratch, out) = simulated(
-        "realtime --frame 128K --period 1ms --deadline 300us --jobs 5 --load bandwidth:write --cpus 1-3 \
+        "realtime --frame 128K --period 1ms --deadline 200us --jobs 5 --load bandwidth:write --cpus 1-3 \
          --load-memory 1M --guard none --guard max,25,25,25",
     );
     let told = read(&out, "summary.json");
