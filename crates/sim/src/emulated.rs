@@ -271,7 +271,7 @@ pub struct EmulatedMemory<M> {
 }
 
 impl Face {
-    /// For caches of so many sets.
+    /// For a data and an instruction cache with these numbers of sets.
     fn new(sets: u64, code_sets: u64) -> Self {
         let entries = |sets: u64| {
             if sets.is_power_of_two() || sets == 0 {

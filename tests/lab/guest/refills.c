@@ -2,8 +2,9 @@
 /*
  * The PMU's counts of passes over a buffer: refills read|write|execute MIB PASSES
  *
- * One line for each event: its number, its count, and lines times passes. Counted is user mode; with
- * a k after the number the kernel's too, whose interrupts evict some of the buffer's dirty lines.
+ * One line for each event: its number, its count, and lines times passes. User mode is counted; an
+ * event with a k after its number counts the kernel too, whose interrupts evict some of the
+ * buffer's dirty lines.
  */
 #define _GNU_SOURCE
 #include <err.h>
@@ -21,7 +22,7 @@
 
 #define PAGE 4096
 
-/* L1D refill, L2D, L2D refill, L2D write-back, bus; L1I refill, or the write-backs with the kernel's */
+/* L1D refill, L2D, L2D refill and write-back, bus; and L1I refill or, with the kernel, write-back */
 static const int events[] = { 0x03, 0x16, 0x17, 0x18, 0x19 };
 
 #define EVENTS (sizeof(events) / sizeof(*events) + 1)
@@ -99,7 +100,8 @@ int main(int argc, char **argv)
 		if (read(fd[i], &count, sizeof(count)) != sizeof(count))
 			err(1, "read");
 		printf("%s %#04x%s: %llu of %llu lines\n", argv[1], event[i],
-		       i || executes ? "" : "k", (unsigned long long)count, (unsigned long long)lines);
+		       i || executes ? "" : "k", (unsigned long long)count,
+		       (unsigned long long)lines);
 	}
 	return 0;
 }
