@@ -43,8 +43,8 @@ const KERNEL_PARAMETERS: &str = "panic=-1 oops=panic nokaslr \
 /// Further parameters of Debian's kernel, on which budgets are measured. Our kernels need memory limits of groups.
 const STOCK_PARAMETERS: &str = " cgroup_disable=memory";
 
-/// The same on a platform's memory. Buffers have pages of 4 KiB, as on the boards whose figures the platforms were
-/// fitted to, unless a program asks for huge ones.
+/// The same on a platform's memory. Buffers have pages of 4 KiB, as the simulator's workloads have and as the fit of the
+/// platforms assumes, unless a program asks for huge ones.
 const PLATFORM_PARAMETERS: &str = " transparent_hugepage=madvise";
 
 /// Instructions of each CPU in a round of the counted clock; at a round's end all CPUs have the same time.
