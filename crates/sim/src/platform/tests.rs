@@ -47,6 +47,23 @@ fn an_unknown_platform_is_answered_with_the_known_ones() {
 }
 
 #[test]
+fn an_emulated_cpu_needs_an_instruction_cache_of_whole_lines() {
+    let table = "[machine.core.l1i]\nsize_bytes = 32768\nways = 2\nprefetch_lines = 1\n";
+    assert!(PI.contains(table));
+    let found = format!("{:?}", faults(&PI.replace(table, "")));
+    assert!(
+        found.contains("needs a table [machine.core.l1i]"),
+        "{found}"
+    );
+    let odd = table.replace("32768", "32769");
+    let found = format!("{:?}", faults(&PI.replace(table, &odd)));
+    assert!(
+        found.contains("a multiple of 2 ways of 64 bytes"),
+        "{found}"
+    );
+}
+
+#[test]
 fn every_wrong_field_is_named_with_its_line_and_range() {
     let text = PI
         .replace("cores = 4", "cores = 40")
