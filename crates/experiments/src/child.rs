@@ -8,7 +8,8 @@ use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use memwarden_platform::process::end_with_us;
+use memwarden_platform::cpus::CpuSet;
+use memwarden_platform::process::{begin_on, end_with_us};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process};
@@ -51,6 +52,19 @@ impl Child {
     /// # Errors
     /// When the process can't be started.
     pub fn start(arguments: &[String], tells_when_ready: bool) -> Result<Self, Error> {
+        Self::start_on(&CpuSet::default(), arguments, tells_when_ready)
+    }
+
+    /// Like [`Child::start`], and already the program's own start runs on `cpus`; on any CPU if they are empty. Without
+    /// this a workload starts on any CPU until it pins itself.
+    ///
+    /// # Errors
+    /// As [`Child::start`].
+    pub fn start_on(
+        cpus: &CpuSet,
+        arguments: &[String],
+        tells_when_ready: bool,
+    ) -> Result<Self, Error> {
         let what = name_of(arguments);
         let failed = |source| Error::Process {
             action: "starting",
@@ -63,6 +77,9 @@ impl Child {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         end_with_us(&mut command, Signal::KILL.as_raw());
+        if !cpus.is_empty() {
+            begin_on(&mut command, cpus);
+        }
         let ready = if tells_when_ready {
             // Standard input is free, and besides stdout and stderr the only descriptor that a child inherits by
             // default: the workload writes its ready line there.

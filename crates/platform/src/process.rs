@@ -57,6 +57,18 @@ pub fn run_on(command: &mut Command, cpus: &CpuSet) {
     unsafe { command.pre_exec(move || affinity::set_mask(&mask)) };
 }
 
+/// Starts the process of `command` on `cpus` if it may run there: for a program that pins itself later, and reports it if
+/// that fails.
+pub fn begin_on(command: &mut Command, cpus: &CpuSet) {
+    let mask = affinity::mask(cpus);
+    let begin = move || {
+        _ = affinity::set_mask(&mask);
+        Ok(())
+    };
+    // SAFETY: the closure makes one system call and allocates nothing.
+    unsafe { command.pre_exec(begin) };
+}
+
 /// Runs the process of `command` under SCHED_FIFO with `priority`, which may be below that of the starting thread.
 pub fn run_fifo(command: &mut Command, priority: i32) {
     let set = move || sched::set_policy(libc::SCHED_FIFO, priority);
