@@ -34,21 +34,24 @@
 #define L2_LINES_IN_SELF 0x7024
 /* Intel: BUS_TRANS_BURST.SELF, full lines on the bus: refills and write-backs. */
 #define BUS_BURSTS_SELF 0x406e
-/* AMD: data cache fills from local or remote DRAM; first the demand fills, then all fills. */
+/*
+ * AMD: data cache fills from local or remote DRAM that instructions wait for, and prefetches that
+ * miss the L2 and the L3, whichever prefetcher they are from. No event counts both.
+ */
 #define DEMAND_FILLS 0x4843
-#define ANY_FILLS 0x4844
+#define PREFETCH_MISSES 0xff72
 
 /* The L2 is the last level. Each core of a cluster counts the refills that it requests itself. */
 #define L2_LAST(name, source, sure) \
 	{ name, source, L2_REFILL, L2_WRITE_BACK, MW_EVENT_RAW, 64, \
-	  MW_PREFETCHES | MW_WRITES, sure, 0 }
+	  MW_PREFETCHES | MW_WRITES, sure, 0, 0 }
 /*
  * The core has a private L2 and its cluster an L3. The core's write-backs go to the L3 and are not
  * counted. A cluster without private L2s has no L3 event either; there L2_REFILL counts at the
  * cluster's cache.
  */
 #define L3_LAST(name, source, sure) \
-	{ name, source, L3_REFILL, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, sure, 0 }
+	{ name, source, L3_REFILL, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, sure, 0, 0 }
 /*
  * If firmware sets CPUECTLR_EL1.EXTLLC, the event counts reads that miss the system cache.
  * Otherwise it counts refills by reads of the cluster's last cache: the L3, or the core's L2 if the
@@ -56,11 +59,15 @@
  */
 #define SYSTEM_LAST(name, source, sure) \
 	{ name, source, LAST_LEVEL_READ_MISS, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, \
-	  sure, 0 }
+	  sure, 0, 0 }
+/* Zen: a line that a prefetcher fetched into the L2 is no fill from DRAM when the L1 gets it. */
+#define ZEN(name, source, sure) \
+	{ name, source, DEMAND_FILLS, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, sure, 0, \
+	  PREFETCH_MISSES }
 /* Skylake and later: the core's prefetches into L1 and L2 count; those into the L3 do not. */
 #define INTEL(name, folder) \
 	{ name, PMU_EVENTS("x86/" folder), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64, \
-	  MW_PREFETCHES | MW_WRITES, MW_LISTED, 0 }
+	  MW_PREFETCHES | MW_WRITES, MW_LISTED, 0, 0 }
 /*
  * Sandy Bridge to Broadwell: prefetches into the L2 do not count as misses of the last level, so a
  * stream would pass uncounted. So count all lines that enter the L2, including those that the L3
@@ -68,18 +75,18 @@
  */
 #define INTEL_L2(name, folder) \
 	{ name, PMU_EVENTS("x86/" folder), L2_LINES_IN, 0, MW_EVENT_RAW, 64, \
-	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED, 0 }
+	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED, 0, 0 }
 /*
  * A raw code reaches only one of a hybrid processor's two PMUs. perf's name means the same event on
  * both. On the small cores it counts only the L1's prefetches.
  */
 #define INTEL_HYBRID(name, source) \
 	{ name, source, LONGEST_LATENCY_MISS, 0, MW_EVENT_CACHE_MISSES, 64, \
-	  MW_WRITES, MW_LISTED, 0 }
+	  MW_WRITES, MW_LISTED, 0, 0 }
 /* Atoms: misses of the L2, or of the L3 if there is one. Prefetches of the L1 count. */
 #define ATOM(name, folder) \
 	{ name, PMU_EVENTS("x86/" folder), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64, \
-	  MW_WRITES, MW_LISTED, 0 }
+	  MW_WRITES, MW_LISTED, 0, 0 }
 
 static const struct mw_event events[] = {
 	/* Names that MemGuard uses. */
@@ -87,7 +94,7 @@ static const struct mw_event events[] = {
 	L2_LAST("armv8", ARMV8_ARM, MW_MANUAL),
 	/* Lines that are fetched in order to write to them do not count. */
 	{ "snb", PMU_EVENTS("x86/sandybridge"), OFFCORE_DATA_READS, 0, MW_EVENT_RAW, 64,
-	  MW_PREFETCHES | MW_SHARED_HITS, MW_LISTED, 0 },
+	  MW_PREFETCHES | MW_SHARED_HITS, MW_LISTED, 0, 0 },
 
 	L2_LAST("cortex-a7", ARM_DATA("cortex-a7"), MW_MANUAL),
 	L2_LAST("cortex-a15", ARM_DATA("cortex-a15"), MW_MANUAL),
@@ -129,31 +136,31 @@ static const struct mw_event events[] = {
 	SYSTEM_LAST("neoverse-v3", PMU_EVENTS_7_3("arm64/arm/neoverse-v3"), MW_LISTED),
 	/* Lines of 256 bytes. */
 	{ "a64fx", PMU_EVENTS("arm64/fujitsu/a64fx"), L2_REFILL, L2_WRITE_BACK, MW_EVENT_RAW, 256,
-	  MW_PREFETCHES | MW_WRITES, MW_LISTED, 0 },
+	  MW_PREFETCHES | MW_WRITES, MW_LISTED, 0, 0 },
 	L3_LAST("olympus", PMU_EVENTS_7_3("arm64/nvidia/t410"), MW_LISTED),
 	/* The L3 is a system cache; the core has no event for it. */
 	{ "emag", PMU_EVENTS("arm64/ampere/emag"), L2_REFILL, 0, MW_EVENT_RAW, 64,
-	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED, 0 },
+	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED, 0, 0 },
 	{ "ampereone", PMU_EVENTS("arm64/ampere/ampereone"), L2_REFILL, 0, MW_EVENT_RAW, 64,
-	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED, 0 },
+	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED, 0, 0 },
 	/* Private L2s, a shared L3. The kernel's lists lack the common events; libpfm4 has them. */
 	{ "thunderx2", LIBPFM("arm_cavium_tx2_events.h"), L2_REFILL, 0, MW_EVENT_RAW, 64,
-	  MW_WRITES | MW_SHARED_HITS, MW_MANUAL, 0 },
+	  MW_WRITES | MW_SHARED_HITS, MW_MANUAL, 0, 0 },
 	{ "tsv110", LIBPFM("arm_hisilicon_kunpeng_events.h"), L2_REFILL, 0, MW_EVENT_RAW, 64,
-	  MW_WRITES | MW_SHARED_HITS, MW_MANUAL, 0 },
+	  MW_WRITES | MW_SHARED_HITS, MW_MANUAL, 0, 0 },
 	/* The core counts no misses of its cluster's L2. */
 	{ "apple", "Linux 7.3, drivers/perf/apple_m1_cpu_pmu.c", 0, 0, MW_EVENT_NONE, 64, 0,
-	  MW_LISTED, 0 },
+	  MW_LISTED, 0, 0 },
 
 	{ "core2", SDM ", Core 2", L2_LINES_IN_SELF, 0, MW_EVENT_RAW, 64,
-	  MW_PREFETCHES | MW_WRITES, MW_MANUAL, BUS_BURSTS_SELF },
+	  MW_PREFETCHES | MW_WRITES, MW_MANUAL, BUS_BURSTS_SELF, 0 },
 	{ "bonnell", PMU_EVENTS("x86/bonnell"), L2_LINES_IN_SELF, 0, MW_EVENT_RAW, 64,
-	  MW_PREFETCHES | MW_WRITES, MW_LISTED, BUS_BURSTS_SELF },
+	  MW_PREFETCHES | MW_WRITES, MW_LISTED, BUS_BURSTS_SELF, 0 },
 	/* SDM: "excludes cache line fills due to a L2 hardware-prefetch". */
 	{ "nehalem", PMU_EVENTS("x86/nehalemep"), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64,
-	  MW_WRITES, MW_LISTED, 0 },
+	  MW_WRITES, MW_LISTED, 0, 0 },
 	{ "westmere", PMU_EVENTS("x86/westmereep-sp"), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64,
-	  MW_WRITES, MW_LISTED, 0 },
+	  MW_WRITES, MW_LISTED, 0, 0 },
 	INTEL_L2("sandybridge", "sandybridge"),
 	INTEL_L2("ivybridge", "ivybridge"),
 	INTEL_L2("haswell", "haswell"),
@@ -180,38 +187,29 @@ static const struct mw_event events[] = {
 	ATOM("grandridge", "grandridge"),
 	ATOM("sierraforest", "sierraforest"),
 	{ "clearwaterforest", PMU_EVENTS_7_3("x86/clearwaterforest"), LONGEST_LATENCY_MISS, 0,
-	  MW_EVENT_RAW, 64, MW_WRITES, MW_LISTED, 0 },
+	  MW_EVENT_RAW, 64, MW_WRITES, MW_LISTED, 0, 0 },
 	ATOM("knightslanding", "knightslanding"),
 
-	/*
-	 * Fills of the L1, by source. A line that the L2's prefetcher fetched comes from the L2 and
-	 * does not count, so streams are undercounted by such prefetches.
-	 */
-	{ "zen1", "AMD PPR 54945, family 17h model 01h, PMCx043", DEMAND_FILLS, 0, MW_EVENT_RAW, 64,
-	  MW_WRITES, MW_MANUAL, 0 },
-	{ "zen2", PMU_EVENTS("x86/amdzen2"), DEMAND_FILLS, 0, MW_EVENT_RAW, 64,
-	  MW_WRITES, MW_LISTED, 0 },
-	{ "zen3", PMU_EVENTS("x86/amdzen3"), ANY_FILLS, 0, MW_EVENT_RAW, 64,
-	  MW_WRITES, MW_LISTED, 0 },
-	{ "zen4", PMU_EVENTS("x86/amdzen4"), ANY_FILLS, 0, MW_EVENT_RAW, 64,
-	  MW_WRITES, MW_LISTED, 0 },
-	{ "zen5", PMU_EVENTS("x86/amdzen5"), ANY_FILLS, 0, MW_EVENT_RAW, 64,
-	  MW_WRITES, MW_LISTED, 0 },
+	ZEN("zen1", "AMD PPR 54945, family 17h model 01h, PMCx043 and PMCx072", MW_MANUAL),
+	ZEN("zen2", PMU_EVENTS("x86/amdzen2"), MW_LISTED),
+	ZEN("zen3", PMU_EVENTS("x86/amdzen3"), MW_LISTED),
+	ZEN("zen4", PMU_EVENTS("x86/amdzen4"), MW_LISTED),
+	ZEN("zen5", PMU_EVENTS("x86/amdzen5"), MW_LISTED),
 
 	/* The SBI's PMU extension: the firmware chooses the event for perf's name. */
 	{ "riscv", "RISC-V SBI 0.3, PMU extension", 0, 0, MW_EVENT_LAST_LEVEL_READ_MISSES, 64, 0,
-	  MW_MANUAL, 0 },
+	  MW_MANUAL, 0, 0 },
 	{ "c910", PMU_EVENTS("riscv/thead/c900-legacy"), 0x11, 0, MW_EVENT_RAW, 64,
-	  0, MW_LISTED, 0 },
+	  0, MW_LISTED, 0, 0 },
 
 	/* perf's names, on any processor. */
-	{ "cache-misses", PERF, 0, 0, MW_EVENT_CACHE_MISSES, 64, 0, MW_MANUAL, 0 },
-	{ "page-faults", PERF, 0, 0, MW_EVENT_PAGE_FAULTS, 0, 0, MW_MANUAL, 0 },
-	{ "minor-faults", PERF, 0, 0, MW_EVENT_MINOR_FAULTS, 0, 0, MW_MANUAL, 0 },
-	{ "soft", PERF, 0, 0, MW_EVENT_PAGE_FAULTS, 0, 0, MW_MANUAL, 0 },
+	{ "cache-misses", PERF, 0, 0, MW_EVENT_CACHE_MISSES, 64, 0, MW_MANUAL, 0, 0 },
+	{ "page-faults", PERF, 0, 0, MW_EVENT_PAGE_FAULTS, 0, 0, MW_MANUAL, 0, 0 },
+	{ "minor-faults", PERF, 0, 0, MW_EVENT_MINOR_FAULTS, 0, 0, MW_MANUAL, 0, 0 },
+	{ "soft", PERF, 0, 0, MW_EVENT_PAGE_FAULTS, 0, 0, MW_MANUAL, 0, 0 },
 	/* Not memory traffic; for trying out the machine. */
-	{ "cycles", PERF, 0, 0, MW_EVENT_CYCLES, 64, 0, MW_MANUAL, 0 },
-	{ "instructions", PERF, 0, 0, MW_EVENT_INSTRUCTIONS, 64, 0, MW_MANUAL, 0 },
+	{ "cycles", PERF, 0, 0, MW_EVENT_CYCLES, 64, 0, MW_MANUAL, 0, 0 },
+	{ "instructions", PERF, 0, 0, MW_EVENT_INSTRUCTIONS, 64, 0, MW_MANUAL, 0, 0 },
 };
 
 /*

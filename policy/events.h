@@ -52,6 +52,7 @@ struct mw_event {
 	u32 includes; /* bits of enum mw_includes */
 	u32 sure; /* enum mw_sure */
 	u64 combined; /* lines read and written in one count; 0: no such event */
+	u64 read_too; /* lines read that @read does not count: a second counter; 0: none */
 };
 
 /* Processor vendors: Arm's implementer codes (MIDR_EL1), and our own numbers. */

@@ -871,7 +871,7 @@ static bool chunk_goes_on(struct mg_core *core, struct mg_counter *counter)
 
 static void quiet_overflow(struct mg_core *core, struct mg_counter *counter)
 {
-	bool two = static_branch_unlikely(&mg_two_events) && counter->write_event;
+	bool two = static_branch_unlikely(&mg_two_events) && counter->second;
 
 	if (two && core->chunks && chunk_goes_on(core, counter))
 		return;
@@ -1024,7 +1024,7 @@ static int open_counters(struct mg_core *core)
 			return err;
 		pr_err("CPU%u: event %s (%s, %#llx) refused with error %d; try another g_hw_type=, or page-faults where there is no PMU\n",
 		       core->cpu, core->event.name,
-		       code == &core->event.read ? "read" : "write", code->config,
+		       code == &core->event.write ? "write" : "read", code->config,
 		       err);
 		return err;
 	}

@@ -169,6 +169,7 @@ int mg_counter_open(struct mg_counter *counter, unsigned int cpu,
 		    const struct mg_code **code)
 {
 	const struct mg_event *counted = &counter->core->event;
+	const struct mg_code *second = mg_event_second(counted);
 	struct perf_event *event;
 
 	counter->overflow = IRQ_WORK_INIT_HARD(counter_work);
@@ -182,15 +183,15 @@ int mg_counter_open(struct mg_counter *counter, unsigned int cpu,
 		return PTR_ERR(event);
 	counter->event = event;
 	counter->direct[0] = is_direct(event);
-	if (!mg_guard.combined || !counted->write.config)
+	if (!second || counter->resource != MW_READ)
 		return 0;
-	*code = &counted->write;
+	*code = second;
 	event = open_event(counter, cpu, *code);
 	if (IS_ERR(event)) {
 		mg_counter_close(counter);
 		return PTR_ERR(event);
 	}
-	counter->write_event = event;
+	counter->second = event;
 	counter->direct[1] = is_direct(event);
 	return 0;
 }
@@ -203,11 +204,11 @@ void mg_counter_close(struct mg_counter *counter)
 {
 	if (!counter->event)
 		return;
-	if (counter->write_event)
-		perf_event_release_kernel(counter->write_event);
+	if (counter->second)
+		perf_event_release_kernel(counter->second);
 	perf_event_release_kernel(counter->event);
 	irq_work_sync(&counter->overflow);
-	counter->write_event = NULL;
+	counter->second = NULL;
 	counter->event = NULL;
 }
 
@@ -232,8 +233,8 @@ u64 mg_counter_used(struct mg_counter *counter)
 	if (!event)
 		return 0;
 	count = event_count(event);
-	if (static_branch_unlikely(&mg_two_events) && counter->write_event)
-		count += event_count(counter->write_event);
+	if (static_branch_unlikely(&mg_two_events) && counter->second)
+		count += event_count(counter->second);
 	return count - counter->begin;
 }
 
@@ -246,7 +247,7 @@ u64 mg_counter_used(struct mg_counter *counter)
  */
 void mg_counter_arm_both(struct mg_counter *counter, u64 events)
 {
-	struct perf_event *event[MW_SPLIT] = { counter->event, counter->write_event };
+	struct perf_event *event[MW_SPLIT] = { counter->event, counter->second };
 	u64 counted[MW_SPLIT], share[MW_SPLIT], sum = 0;
 	bool lost = false;
 	int i;
@@ -301,9 +302,9 @@ static void mend(struct perf_event *event)
 static const char *name_of_lost(const struct mg_counter *counter)
 {
 	const struct mg_event *event = &counter->core->event;
-	bool write = counter->resource == MW_WRITE || !mg_event_lost(counter->event);
+	bool second = !mg_event_lost(counter->event);
 
-	if (!write)
+	if (counter->resource == MW_READ && (!second || event->read_too.config))
 		return event->name;
 	return event->write_name ?: "raw";
 }
@@ -326,7 +327,7 @@ void mg_counter_mend(struct mg_counter *counter)
 			counter->logged = name;
 		}
 		mend(counter->event);
-		mend(counter->write_event);
+		mend(counter->second);
 	}
 	counter->lost = mg_counter_lost(counter);
 	if (!counter->lost && counter->logged) {

@@ -27,6 +27,8 @@ static struct mg_event event_of(const struct mw_event *row)
 		.name = row->name,
 		.read.type = PERF_TYPE_RAW,
 		.read.config = row->read,
+		.read_too.type = PERF_TYPE_RAW,
+		.read_too.config = row->read_too,
 		.write.type = PERF_TYPE_RAW,
 		.write.config = row->write,
 		.bytes = row->bytes ?: PAGE_SIZE,
@@ -34,6 +36,7 @@ static struct mg_event event_of(const struct mw_event *row)
 
 	if (mg_guard.combined && !writes_given && row->combined) {
 		event.read.config = row->combined;
+		event.read_too.config = 0;
 		event.write.config = 0;
 		event.both = true;
 	}
@@ -139,6 +142,34 @@ const struct mg_code *mg_event_code(const struct mg_event *event, enum mw_resour
 	return resource == MW_READ ? &event->read : &event->write;
 }
 
+/**
+ * mg_event_second() - the code of the second event that counts the budget of reads
+ * @event: event of a core
+ *
+ * Return: a pointer into @event, or NULL if one event counts it.
+ */
+const struct mg_code *mg_event_second(const struct mg_event *event)
+{
+	if (event->read_too.config)
+		return &event->read_too;
+	return mg_guard.combined && event->write.config ? &event->write : NULL;
+}
+
+/**
+ * mg_two_events_chosen() - does some core count a budget with two events?
+ *
+ * Return: true also if a combined budget may need them on a core that is offline.
+ */
+bool mg_two_events_chosen(void)
+{
+	int cpu;
+
+	for_each_cpu(cpu, &mg_guard.cpus)
+		if (mg_event_second(&per_cpu(mg_cores, cpu).event))
+			return true;
+	return mg_guard.combined;
+}
+
 /* One NAME=VALUE after a code; a name must not be repeated. */
 static int code_field(char *text, struct mg_code *code)
 {
@@ -155,23 +186,36 @@ static int code_field(char *text, struct mg_code *code)
 }
 
 /* Parses 0x17, or 0xb7:config1=0x10800. */
-static int raw_code(const char *what, const char *text, struct mg_code *code)
+static int parse_code(char *text, struct mg_code *code)
 {
-	char copy[80], *rest = copy, *word;
-	int err = -EINVAL;
+	char *word;
+	int err;
 
 	*code = (struct mg_code){ .type = PERF_TYPE_RAW };
+	err = kstrtou64(strsep(&text, ":"), 0, &code->config);
+	while (!err && (word = strsep(&text, ":")))
+		err = code_field(word, code);
+	if (!err && !code->config)
+		err = -EINVAL;
+	return err;
+}
+
+/* Parses a raw code; with @too also the sum of two, as in 0x4843+0xff72. */
+static int raw_code(const char *what, const char *text, struct mg_code *code,
+		    struct mg_code *too)
+{
+	char copy[160], *rest = copy;
+	int err = -EINVAL;
+
 	if (strscpy(copy, text, sizeof(copy)) > 0) {
-		err = kstrtou64(strsep(&rest, ":"), 0, &code->config);
-		while (!err && (word = strsep(&rest, ":")))
-			err = code_field(word, code);
+		err = parse_code(too ? strsep(&rest, "+") : rest, code);
+		if (!err && too && rest)
+			err = parse_code(rest, too);
 	}
-	if (err || !code->config) {
-		pr_err("%s=%s: give a raw event code such as 0x17, or 0xb7:config1=0x10800\n",
-		       what, text);
-		return -EINVAL;
-	}
-	return 0;
+	if (err)
+		pr_err("%s=%s: give a raw event code such as 0x17, or 0xb7:config1=0x10800%s\n",
+		       what, text, too ? ", or the sum of two, as in 0x4843+0xff72" : "");
+	return err ? -EINVAL : 0;
 }
 
 static int event_named(const char *name, struct mg_event *event)
@@ -182,7 +226,7 @@ static int event_named(const char *name, struct mg_event *event)
 		*event = (struct mg_event){
 			.name = "raw", .both = true, .bytes = MG_LINE_BYTES,
 		};
-		return raw_code("g_hw_type", name, &event->read);
+		return raw_code("g_hw_type", name, &event->read, &event->read_too);
 	}
 	row = mw_event_named(name);
 	if (!row || row->type == MW_EVENT_NONE) {
@@ -201,14 +245,14 @@ static int write_event(const char *what, const char *text, struct mg_event *even
 	struct mg_event named;
 
 	if (!row || row->type == MW_EVENT_NONE)
-		return raw_code(what, text, &event->write);
+		return raw_code(what, text, &event->write, NULL);
 	named = event_of(row);
 	if (named.write.config) {
 		event->write = named.write;
 		return 0;
 	}
 	/* The config of cycles is 0, which stands for no event. */
-	if (!named.read.config) {
+	if (!named.read.config || named.read_too.config) {
 		pr_err("%s=%s counts no writes: give a raw event code such as 0x18\n", what,
 		       text);
 		return -EINVAL;
@@ -356,7 +400,7 @@ static int raw_read(const char *code)
 	struct mg_event event = {
 		.name = "raw", .both = true, .bytes = MG_LINE_BYTES,
 	};
-	int err = raw_code("g_read_counter_id", code, &event.read);
+	int err = raw_code("g_read_counter_id", code, &event.read, &event.read_too);
 
 	if (!err)
 		event_for_all(&event);
@@ -408,6 +452,11 @@ static int agree(unsigned int bytes)
 			pr_err("CPU%d: event %s is %u bytes of traffic, and write event %s %u: give bytes_per_event=\n",
 			       cpu, event->name, event->bytes, event->write_name,
 			       event->write_bytes);
+			return -EINVAL;
+		}
+		if (event->read_too.config && event->write.config) {
+			pr_err("CPU%d: event %s is the sum of two, which leaves no counter for a write event: leave g_write_counter_id= out\n",
+			       cpu, event->name);
 			return -EINVAL;
 		}
 		if (mg_guard.combined && !counts_both(event)) {
@@ -474,6 +523,8 @@ int mg_event_of_core(struct mg_core *core)
 	if ((!mg_guard.bytes_given && event.bytes != mg_guard.bytes) ||
 	    (!mg_guard.bytes_given && event.write_bytes && event.write_bytes != event.bytes) ||
 	    (mg_counts_writes() && !event.write.config) ||
+	    (event.read_too.config && event.write.config) ||
+	    (mg_event_second(&event) && !static_key_enabled(&mg_two_events)) ||
 	    (mg_guard.combined && !counts_both(&event))) {
 		pr_err("CPU%u: event %s does not match the events of the other CPUs\n", core->cpu,
 		       event.name);

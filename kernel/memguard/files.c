@@ -195,9 +195,12 @@ static void show_cores(struct seq_file *m, const char *name,
 static bool same_event(const struct mg_event *one, const struct mg_event *other,
 		       enum mw_resource resource)
 {
-	return !memcmp(mg_event_code(one, resource), mg_event_code(other, resource),
-		       sizeof(struct mg_code)) &&
-	       (resource == MW_WRITE || one->name == other->name);
+	if (memcmp(mg_event_code(one, resource), mg_event_code(other, resource),
+		   sizeof(struct mg_code)))
+		return false;
+	return resource == MW_WRITE ||
+	       (one->name == other->name &&
+		!memcmp(&one->read_too, &other->read_too, sizeof(struct mg_code)));
 }
 
 static bool has_event(const struct mg_event *event, enum mw_resource resource)
@@ -205,7 +208,6 @@ static bool has_event(const struct mg_event *event, enum mw_resource resource)
 	return event->name && (resource == MW_READ || event->write.config);
 }
 
-/* In the format of g_read_counter_id=. */
 static void show_code(struct seq_file *m, const struct mg_code *code)
 {
 	seq_printf(m, "%#llx", code->config);
@@ -215,6 +217,17 @@ static void show_code(struct seq_file *m, const struct mg_code *code)
 		seq_printf(m, ":config2=%#llx", code->config2);
 }
 
+/* In the format of g_read_counter_id= or g_write_counter_id=. */
+static void show_codes(struct seq_file *m, const struct mg_event *event,
+		       enum mw_resource resource)
+{
+	show_code(m, mg_event_code(event, resource));
+	if (resource == MW_WRITE || !event->read_too.config)
+		return;
+	seq_putc(m, '+');
+	show_code(m, &event->read_too);
+}
+
 /* In the format of g_hw_type=, for CPUs @first to @last. */
 static void show_event_of(struct seq_file *m, const struct mg_event *event,
 			  enum mw_resource resource, int first, int last)
@@ -222,7 +235,7 @@ static void show_event_of(struct seq_file *m, const struct mg_event *event,
 	const char *name = resource == MW_WRITE ? event->write_name : event->name;
 
 	if (!name || !strcmp(name, "raw"))
-		show_code(m, mg_event_code(event, resource));
+		show_codes(m, event, resource);
 	else
 		seq_puts(m, name);
 	seq_printf(m, "@%d", first);
@@ -255,7 +268,7 @@ static void show_event(struct seq_file *m, enum mw_resource resource)
 		if (resource == MW_WRITE && first->write_name)
 			seq_puts(m, first->write_name);
 		else
-			show_code(m, mg_event_code(first, resource));
+			show_codes(m, first, resource);
 		seq_putc(m, '\n');
 		return;
 	}

@@ -68,6 +68,7 @@ struct mg_code {
 struct mg_event {
 	const char *name; /* NULL: unknown until the core is online */
 	struct mg_code read;
+	struct mg_code read_too; /* reads that @read does not count; config is 0: none */
 	struct mg_code write; /* config is 0: no such event */
 	const char *write_name; /* NULL: the write event has only a code */
 	u32 write_bytes; /* memory traffic per write event; 0: same as a read event */
@@ -78,7 +79,7 @@ struct mg_event {
 /* struct mg_counter - the counter of one resource of one core (counter.c) */
 struct mg_counter {
 	struct perf_event *event; /* NULL: not regulated */
-	struct perf_event *write_event; /* second event of a combined budget, or NULL */
+	struct perf_event *second; /* the second event that counts its budget, or NULL */
 	bool direct[MW_SPLIT]; /* of these events: mg_event_rewind() may be tried */
 	struct irq_work overflow;
 	struct mg_core *core;
@@ -391,7 +392,7 @@ static inline void mg_counter_arm(struct mg_counter *counter, u64 events)
 {
 	struct perf_event *event = counter->event;
 
-	if (static_branch_unlikely(&mg_two_events) && counter->write_event) {
+	if (static_branch_unlikely(&mg_two_events) && counter->second) {
 		mg_counter_arm_both(counter, events);
 		return;
 	}
@@ -417,7 +418,7 @@ static inline bool mg_event_lost(const struct perf_event *event)
 static inline bool mg_counter_lost(const struct mg_counter *counter)
 {
 	if (static_branch_unlikely(&mg_two_events) &&
-	    mg_event_lost(counter->write_event))
+	    mg_event_lost(counter->second))
 		return true;
 	return mg_event_lost(counter->event);
 }
@@ -425,8 +426,10 @@ static inline bool mg_counter_lost(const struct mg_counter *counter)
 /* event.c */
 int mg_events_choose(const char *hw_type, const char *read, const char *write,
 		     unsigned int bytes);
+bool mg_two_events_chosen(void);
 int mg_event_of_core(struct mg_core *core);
 const struct mg_code *mg_event_code(const struct mg_event *event, enum mw_resource resource);
+const struct mg_code *mg_event_second(const struct mg_event *event);
 
 /* settings.c: return 0, or a negative errno with nothing changed; *why then gives the reason */
 int mg_set_limits(enum mw_resource resource, const char *text, const char **why);

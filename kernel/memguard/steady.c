@@ -120,7 +120,7 @@ bool mg_pass_period(struct mg_core *core, u64 now)
 			return false;
 	}
 	if (static_branch_unlikely(&mg_two_events) &&
-	    mg_event_lost(core->counter[MW_READ].write_event))
+	    mg_event_lost(core->counter[MW_READ].second))
 		return false;
 	if (!mg_clock_step(core, now))
 		return false;

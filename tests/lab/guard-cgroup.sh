@@ -9,7 +9,13 @@
 # shellcheck source=tests/lab/memguard.sh
 . "$(dirname "$0")/memguard.sh"
 
-echo +cpu >/sys/fs/cgroup/cgroup.subtree_control
+# As on a machine without systemd: no group has had a controller, and perf counts none.
+control=/sys/fs/cgroup/cgroup.subtree_control
+check "a group is counted where no controller was ever enabled" \
+	"cat $control; memwarden guard run --cgroup early --event page-faults --events 4000 --json -- \
+		memwarden bandwidth --fresh-pages -c 1 -t 1" 0 '"held":true,"not_held":null'
+check "  and none is enabled afterwards" "cat $control" 0 '!.'
+echo +cpu >$control
 # Two processes that fault as fast as they can, for two seconds.
 cat >/tmp/two <<'EOF'
 memwarden bandwidth --fresh-pages -c 1 -t 2 >/dev/null &

@@ -27,6 +27,15 @@ echo one event of both
 memwarden guard start --combined --cpus 3 --event 0x19 2>&1 && memwarden guard stop
 echo its loads
 memwarden guard run --no-self-test --backend module --combined --event 0x19 --cpus 0-3 --mb 200 -- sh /host/loads.sh 2>&1
+echo a sum
+for backend in module user; do
+	memwarden guard start --backend $backend --combined --cpus 3 --event 0x60+0x61 2>&1 && memwarden guard show && memwarden guard stop
+	memwarden guard start --backend $backend --cpus 3 --event 0x60+0x61 --write-event 0x18 2>&1
+done
+modprobe memguard g_read_counter_id=0x60+0x61 g_write_counter_id=0x18 || dmesg | tail -n 1
+modprobe memguard g_read_counter_id=0x60+ || dmesg | tail -n 1
+echo a group
+memwarden guard run --cgroup batch --event 0x60+0x61 --mb 100 -- memwarden bandwidth -m 16M -c 2 -a write -t 1 2>&1
 EOF2
 combined() {
 	"$memwarden" lab run --platform raspberry-pi-3 --with "$work/combined.sh" --with "$work/loads.sh" \
@@ -38,11 +47,11 @@ combined() {
 
 # part FROM: what was said from that line to the next title.
 part() {
-	sed -n "/^$1$/,\$p" "$work/said" | sed -n '1!{/^the module$\|^in user space$\|^no write-backs$\|^one event of both$\|^its loads$/q;};p'
+	sed -n "/^$1$/,\$p" "$work/said" | sed -n '1!{/^the module$\|^in user space$\|^no write-backs$\|^one event of both$\|^its loads$\|^a sum$\|^a group$/q;};p'
 }
 
 combined
-check "the guard starts with one budget over both" "grep -c 'lines that are fetched and written back' $work/said" 0 '^2$'
+check "the guard starts with one budget over both" "sed '/^the module$/q' $work/said | grep -c 'lines that are fetched and written back'" 0 '^1$'
 check "  it counts a line that is written twice" \
 	"grep -m 1 'CPU3: 67108864 bytes written' $work/said" 0 'written, 13[2-9][0-9]{6} counted as lines that are fetched and written back'
 check "  one that is read once" "grep -m 1 'CPU3: 67108864 bytes moved' $work/said" 0 'moved, (6[4-9]|70)[0-9]{6} counted'
@@ -60,4 +69,13 @@ done
 check "an event of reads alone is refused" "part 'no write-backs'" 0 \
 	'event 0x17 counted [0-9]+ bytes while 67108864 were written, each of which is fetched and written back \(-[0-9]+ %\)'
 check "one that counts both is taken" "part 'one event of both'" 0 '^guard: module, event 0x19 \(64 bytes, reads and write-backs together\)'
+# Reads and write-backs have an event each here, and their sum is what one event counts above.
+check "the sum of two events is taken by both regulators" "part 'a sum' | grep -c '^guard: .*, event 0x60+0x61 (64 bytes'" 0 '^2$'
+check "  they count a line that is read once" "part 'a sum' | grep -cE '^CPU3: 67108864 bytes moved, (6[4-9]|70)[0-9]{6} counted'" 0 '^2$'
+check "  and one that is written twice" "part 'a sum' | grep -cE '^CPU3: 67108864 bytes written, 13[2-9][0-9]{6} counted'" 0 '^2$'
+check "  guard show names both codes" "part 'a sum'" 0 '^(module|user): event 0x60\+0x61 of 64 bytes, reads and write-backs in one budget'
+check "  there is no third event" "part 'a sum' | grep -c '^memwarden: event .* leaves no counter for --write-event'" 0 '^2$'
+check "  also for the module's parameters" "part 'a sum'" 0 'memguard: CPU0: event raw is the sum of two, which leaves no counter for a write event'
+check "  and half a sum is refused" "part 'a sum'" 0 'g_read_counter_id=0x60\+: give a raw event code'
+check "a group has a budget of such a sum" "part 'a group'" 0 '/sys/fs/cgroup/batch (9[5-9]|10[0-2])\.[0-9] of 100\.0 MB/s.*; held$'
 finish

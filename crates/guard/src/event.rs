@@ -43,30 +43,47 @@ pub(crate) struct Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Codes {
     pub read: EventCode,
+    /// A second event of reads, in the same budget. Then there is no write event.
+    pub read_too: Option<EventCode>,
     pub write: Option<EventCode>,
+}
+
+impl Codes {
+    fn all(self) -> impl Iterator<Item = EventCode> {
+        [Some(self.read), self.read_too, self.write]
+            .into_iter()
+            .flatten()
+    }
+
+    /// The events that count reads.
+    pub fn of_reads(self) -> impl Iterator<Item = EventCode> {
+        [Some(self.read), self.read_too].into_iter().flatten()
+    }
 }
 
 /// The meaning of a name or a raw code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Coded {
     read: EventCode,
+    read_too: Option<EventCode>,
     write: Option<EventCode>,
     /// The event that counts reads and writes together.
-    combined: Option<EventCode>,
+    combined: Option<Codes>,
     bytes: u64,
 }
 
 impl Coded {
     /// The events to count if no write event is given; `None` for a combined budget if no event counts writes.
     fn codes(self, combined: bool) -> Option<Codes> {
-        let Self { read, write, .. } = self;
+        let codes = Codes {
+            read: self.read,
+            read_too: self.read_too,
+            write: self.write,
+        };
         match self.combined {
-            _ if !combined => Some(Codes { read, write }),
-            Some(both) => Some(Codes {
-                read: both,
-                write: None,
-            }),
-            None => write.is_some().then_some(Codes { read, write }),
+            _ if !combined => Some(codes),
+            Some(both) => Some(both),
+            None => codes.write.is_some().then_some(codes),
         }
     }
 }
@@ -100,7 +117,7 @@ impl Event {
     fn on_below(&self, root: &Root, cpu: usize) -> Result<Codes, Error> {
         let has = |cpus: &Option<CpuSet>| cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
         if let Some((_, codes)) = self.kinds.iter().find(|(cpus, _)| has(cpus)) {
-            for code in [Some(codes.read), codes.write].into_iter().flatten() {
+            for code in codes.all() {
                 has_fields(root, cpu, code)?;
             }
             return Ok(*codes);
@@ -113,14 +130,18 @@ impl Event {
             .map_err(|unknown| Error::BadInput(unknown.to_string()))?;
         let coded = named(own.name).ok_or_else(|| bad("has none"))?;
         let codes = coded.codes(self.combined);
-        let Some(Codes { read, write }) = codes.filter(|codes| {
+        let Some(codes) = codes.filter(|codes| {
             (self.bytes_given || coded.bytes == self.bytes)
                 && (codes.write.is_some() || !self.has_write_budgets())
         }) else {
             return Err(bad("does not count as the others do"));
         };
-        let write = write.filter(|_| self.combined || self.write.is_some());
-        Ok(Codes { read, write })
+        Ok(Codes {
+            write: codes
+                .write
+                .filter(|_| self.combined || self.write.is_some()),
+            ..codes
+        })
     }
 }
 
@@ -138,17 +159,46 @@ fn named(name: &str) -> Option<Coded> {
     };
     Some(Coded {
         read,
+        read_too: event.read_too.map(EventCode::raw),
         write: event.write.map(EventCode::raw),
-        combined: event.combined.map(EventCode::raw),
+        combined: event.combined.map(|both| Codes {
+            read: EventCode::raw(both),
+            read_too: None,
+            write: None,
+        }),
         bytes: event.bytes.map_or(PAGE_BYTES, u64::from),
     })
+}
+
+/// Parses a raw code, or the sum of two such as `0x4843+0xff72`; `None` for a name.
+///
+/// # Errors
+/// When the text is neither.
+pub(crate) fn raw_codes(event: &str) -> Result<Option<(EventCode, Option<EventCode>)>, Error> {
+    let (first, second) = match event.split_once('+') {
+        Some((first, second)) => (first, Some(second)),
+        None => (event, None),
+    };
+    let bad = || {
+        Error::BadInput(format!(
+            "event `{event}`: a sum takes two raw codes, as in 0x4843+0xff72"
+        ))
+    };
+    let read = raw_code(first)?;
+    let read_too = second.map(raw_code).transpose()?;
+    match (read, read_too) {
+        (Some(read), None) => Ok(Some((read, None))),
+        (Some(read), Some(Some(read_too))) => Ok(Some((read, Some(read_too)))),
+        (None, None) => Ok(None),
+        _ => Err(bad()),
+    }
 }
 
 /// Parses a raw code such as `0x17` or `0xb7:config1=0x10800`; `None` for a name.
 ///
 /// # Errors
 /// When the text is neither a raw code nor a name.
-pub(crate) fn raw_code(event: &str) -> Result<Option<EventCode>, Error> {
+fn raw_code(event: &str) -> Result<Option<EventCode>, Error> {
     let bad = |why: &str| {
         Error::BadInput(format!(
             "event `{event}`: {why}give a name, such as page-faults, or a raw code, such as 0x17 or 0xb7:config1=0x10800"
@@ -194,6 +244,21 @@ pub(crate) fn raw_text(code: EventCode) -> String {
     text
 }
 
+/// Refuses reads that two events count, since a core's budgets have two counters.
+///
+/// # Errors
+/// When an event is the sum of two, unknown or malformed.
+pub(crate) fn leaves_a_counter(reads: &EventList) -> Result<(), Error> {
+    for (name, _) in reads.iter() {
+        if coded(name)?.read_too.is_some() {
+            return Err(Error::BadInput(format!(
+                "event {name} is the sum of two, which leaves no counter for --write-event: leave that out"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Codes of a list of write events, each a raw code or a name. With `bytes`, a named event must stand for that many
 /// bytes, as the read event does.
 ///
@@ -217,7 +282,9 @@ pub(crate) fn write_codes(
             }
             let coded = named(word).ok_or_else(unknown)?;
             let code = coded.write.unwrap_or(coded.read);
-            if matches!(code, EventCode::CYCLES | EventCode::INSTRUCTIONS) {
+            if coded.read_too.is_some()
+                || matches!(code, EventCode::CYCLES | EventCode::INSTRUCTIONS)
+            {
                 return Err(unknown());
             }
             match bytes {
@@ -281,6 +348,7 @@ fn choose_on(
     let write_codes = match &options.write_event {
         None => Vec::new(),
         Some(text) => {
+            leaves_a_counter(&list)?;
             let first = list.iter().next().map(|(name, _)| coded(name));
             let read_bytes = first.transpose()?.map(|coded| coded.bytes);
             write_codes(
@@ -296,7 +364,7 @@ fn choose_on(
     let mut kinds = Vec::new();
     for (name, cpus) in list.iter() {
         let coded = coded(name)?;
-        let (read, own_bytes) = (coded.read, coded.bytes);
+        let own_bytes = coded.bytes;
         if options.bytes_per_event.is_none() && bytes.is_some_and(|bytes| bytes != own_bytes) {
             return Err(Error::BadInput(format!(
                 "event `{list}`: an event of {name} is {own_bytes} bytes of traffic, and those before it are {}: give \
@@ -317,8 +385,12 @@ fn choose_on(
         for (code, write_cpus) in &write_codes {
             let cpus = both(cpus, write_cpus.as_ref());
             if cpus.as_ref().is_none_or(|cpus| !cpus.is_empty()) {
-                let write = Some(*code);
-                kinds.push((cpus, Codes { read, write }));
+                let codes = Codes {
+                    read: coded.read,
+                    read_too: None,
+                    write: Some(*code),
+                };
+                kinds.push((cpus, codes));
             }
         }
     }
@@ -374,11 +446,16 @@ fn written(kinds: &[(Option<CpuSet>, Codes)]) -> Option<String> {
 
 /// Looks up a name or a raw code. For a combined budget, a raw code is taken to count both reads and writes.
 fn coded(name: &str) -> Result<Coded, Error> {
-    match raw_code(name)? {
-        Some(code) => Ok(Coded {
-            read: code,
+    match raw_codes(name)? {
+        Some((read, read_too)) => Ok(Coded {
+            read,
+            read_too,
             write: None,
-            combined: Some(code),
+            combined: Some(Codes {
+                read,
+                read_too,
+                write: None,
+            }),
             bytes: LINE_BYTES,
         }),
         None if given_event(name).is_none() => Err(Error::BadInput(
@@ -554,6 +631,9 @@ fn of_table(name: &str, bytes: u64, l3: bool) -> (bool, String, String) {
             "sysfs lists no L3, so hits in a system cache may count too, and budgets are then stricter than asked",
         );
     }
+    if event.read_too.is_some() {
+        but.push("lines of prefetch instructions and of code do not count");
+    }
     if !includes.prefetches {
         but.push("what hardware prefetchers fetch may not count");
     }
@@ -615,7 +695,10 @@ fn tell_of(
         }
         _ => (
             true,
-            format!("a raw code, taken to be memory traffic of {bytes} bytes each"),
+            match event.contains('+') {
+                true => format!("two raw codes, taken to be memory traffic of {bytes} bytes each"),
+                false => format!("a raw code, taken to be memory traffic of {bytes} bytes each"),
+            },
             "only the self-test can tell whether it is".into(),
         ),
     }
@@ -718,6 +801,12 @@ mod tests {
                 Processor::Other,
                 "zen2",
                 true,
+                "from memory (64 bytes each): lines of prefetch instructions and of code do not count",
+            ),
+            (
+                Processor::Other,
+                "sierraforest",
+                true,
                 "prefetchers fetch may not count",
             ),
             (
@@ -727,7 +816,13 @@ mod tests {
                 "fetched to be written to do not count",
             ),
             (Processor::Arm, "apple", false, "nothing"),
-            (Processor::Other, "0x412e", true, "raw code"),
+            (Processor::Other, "0x412e", true, "counts a raw code"),
+            (
+                Processor::Other,
+                "0x4843+0xff72",
+                true,
+                "counts two raw codes",
+            ),
         ] {
             let meaning = told(processor, event);
             assert_eq!(meaning.memory_traffic, memory_traffic, "{event}");
@@ -828,6 +923,7 @@ mod tests {
     fn codes(read: u64, write: Option<u64>) -> Codes {
         Codes {
             read: EventCode::raw(read),
+            read_too: None,
             write: write.map(EventCode::raw),
         }
     }
@@ -937,6 +1033,7 @@ mod tests {
             faults.on(0).unwrap(),
             Codes {
                 read: EventCode::PAGE_FAULTS,
+                read_too: None,
                 write: Some(EventCode::MINOR_FAULTS),
             }
         );
@@ -948,6 +1045,60 @@ mod tests {
             let said = ask(event, None).unwrap_err().to_string();
             assert!(said.contains("give --write-event CODE"), "{said}");
         }
+    }
+
+    #[test]
+    fn two_events_count_one_budget_of_reads() {
+        let both = Codes {
+            read: EventCode::raw(0x4843),
+            read_too: Some(EventCode::raw(0xff72)),
+            write: None,
+        };
+        for text in ["zen4", "0x4843+0xff72", "zen1@0-3,0x4843+0xff72@4-7"] {
+            let event = ask(Some(text), None).unwrap();
+            assert_eq!((event.on(0).unwrap(), event.write), (both, None), "{text}");
+        }
+        let event = ask(Some("0xb7:config1=0x1+0x18"), None).unwrap();
+        let codes = event.kinds[0].1;
+        assert_eq!(
+            (codes.read.config1, codes.read_too.unwrap().config),
+            (1, 0x18)
+        );
+        for (text, why) in [
+            ("0x17+", "a raw code"),
+            ("+0x17", "a raw code"),
+            ("0x17+0x18+0x19", "a raw code"),
+            ("0x17+armv8", "a sum takes two raw codes"),
+            ("armv8+0x17", "a sum takes two raw codes"),
+        ] {
+            let said = ask(Some(text), None).unwrap_err().to_string();
+            assert!(said.contains(why), "{text}: {said}");
+        }
+        // There is no third counter for writes, neither in a budget of their own nor in a combined one.
+        for combined in [false, true] {
+            let options = StartOptions {
+                event: Some("0x60+0x17".into()),
+                write_event: Some("0x18".into()),
+                combined,
+                ..StartOptions::default()
+            };
+            let said = choose(&options, |_| false).unwrap_err().to_string();
+            assert!(
+                said.contains("leaves no counter for --write-event"),
+                "{said}"
+            );
+        }
+        let said = ask(Some("cortex-a53"), Some("zen4")).unwrap_err();
+        assert!(said.to_string().contains("give its raw code"), "{said}");
+        // A combined budget takes a sum to count both directions; a processor's own sum has no writes.
+        let options = |event: &str| StartOptions {
+            event: Some(event.to_owned()),
+            combined: true,
+            ..StartOptions::default()
+        };
+        let sum = choose(&options("0x60+0x61"), |_| false).unwrap();
+        assert_eq!(sum.on(0).unwrap().read_too, Some(EventCode::raw(0x61)));
+        assert!(choose(&options("zen4"), |_| false).is_err());
     }
 
     #[test]
@@ -1112,7 +1263,7 @@ mod tests {
                 "alderlake",
                 EventCode::CACHE_MISSES,
             ),
-            ("AuthenticAMD", 25, 0x61, "zen4", EventCode::raw(0x4844)),
+            ("AuthenticAMD", 25, 0x61, "zen4", EventCode::raw(0x4843)),
             ("HygonGenuine", 24, 1, "zen1", EventCode::raw(0x4843)),
         ] {
             assert_eq!(

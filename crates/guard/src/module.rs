@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::iter;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,7 @@ use memwarden_platform::Root;
 use rustix::io::Errno;
 
 use crate::budget::{Request, parse_limit};
-use crate::event::{Meaning, meaning_of, raw_code, raw_text, write_codes};
+use crate::event::{Meaning, leaves_a_counter, meaning_of, raw_codes, raw_text, write_codes};
 use crate::event_list::EventList;
 use crate::kernel_log::Since;
 use crate::regulator::{Recorder, Regulator, Settings, StartOptions};
@@ -228,17 +229,24 @@ fn parameters(options: &StartOptions) -> Result<String, Error> {
         words.push(if event.contains(['@', ',']) {
             let list: EventList = event.parse()?;
             for (event, _) in list.iter() {
-                raw_code(event)?;
+                raw_codes(event)?;
             }
             format!("g_hw_type={list}")
         } else {
-            match raw_code(event)? {
-                Some(raw) => format!("g_read_counter_id={}", raw_text(raw)),
+            match raw_codes(event)? {
+                Some((read, read_too)) => {
+                    let codes: Vec<String> =
+                        iter::once(read).chain(read_too).map(raw_text).collect();
+                    format!("g_read_counter_id={}", codes.join("+"))
+                }
                 None => format!("g_hw_type={event}"),
             }
         });
     }
     if let Some(event) = &options.write_event {
+        if let Some(read) = options.given_event() {
+            leaves_a_counter(&read.parse()?)?;
+        }
         write_codes(event, None)?;
         words.push(format!("g_write_counter_id={event}"));
     }
@@ -461,8 +469,18 @@ mod tests {
             .unwrap(),
             "period_us=1000 g_hw_type=0x17@0-1,0x17@3,armv7@2 cpus=0-3"
         );
+        assert_eq!(
+            line(StartOptions {
+                event: Some("0x4843:config1=0x1+0xff72".into()),
+                ..default.clone()
+            })
+            .unwrap(),
+            "period_us=1000 g_read_counter_id=0x4843:config1=0x1+0xff72"
+        );
         for event in [
             "",
+            "0x17+",
+            "0x17+zen4",
             "0x",
             "a,b",
             "a b@0",

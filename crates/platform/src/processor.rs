@@ -51,7 +51,7 @@ impl Unknown {
         match identity.maker {
             vendor::INTEL => "0x412e or cache-misses (misses of the last level)",
             vendor::AMD | vendor::HYGON => {
-                "0x4843, 0x4844 (fills from DRAM) or cache-misses (of the L2)"
+                "0x4843+0xff72 (data and prefetches from DRAM) or cache-misses (of the L2)"
             }
             _ => "armv8 (refills of the L2), 0x2a or 0x37 (of an L3)",
         }

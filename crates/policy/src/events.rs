@@ -60,6 +60,8 @@ pub struct Event {
     pub kind: Kind,
     /// The code for [`Kind::Raw`]; for a name of perf's, the code that it stands for, or 0 if the table has none.
     pub read: u64,
+    /// A second code, which counts lines read that `read` does not: both together are the event.
+    pub read_too: Option<u64>,
     /// The code that counts lines written to memory.
     pub write: Option<u64>,
     /// The code that counts lines read and lines written in one count.
@@ -72,6 +74,18 @@ pub struct Event {
     pub sure: Sure,
     /// Where its codes come from.
     pub source: &'static str,
+}
+
+impl Event {
+    /// The code that counts reads, or the sum of two, as `--event` takes it: `0x4843+0xff72`.
+    #[must_use]
+    pub fn read_codes(&self) -> String {
+        let read = format!("{:#x}", self.read);
+        match self.read_too {
+            Some(too) => format!("{read}+{too:#x}"),
+            None => read,
+        }
+    }
 }
 
 /// Processor vendors: Arm's implementer code (`MIDR_EL1`), or one of these.
@@ -160,6 +174,7 @@ fn event(row: &ffi::mw_event) -> Event {
             _ => Kind::None,
         },
         read: row.read,
+        read_too: (row.read_too > 0).then_some(row.read_too),
         write: (row.write > 0).then_some(row.write),
         combined: (row.combined > 0).then_some(row.combined),
         bytes: (row.bytes > 0).then_some(row.bytes),
@@ -192,6 +207,11 @@ mod tests {
         for event in all() {
             assert_eq!(named(event.name), Some(event));
             assert!(event.kind != Kind::Raw || event.read > 0, "{event:?}");
+            // A budget has two counters at most.
+            assert!(
+                event.read_too.is_none() || event.write.is_none(),
+                "{event:?}"
+            );
             assert!(!event.source.is_empty());
         }
         for row in processors() {

@@ -151,6 +151,7 @@ pub struct mw_event {
     pub includes: u32,
     pub sure: u32,
     pub combined: u64,
+    pub read_too: u64,
 }
 
 #[repr(C)]

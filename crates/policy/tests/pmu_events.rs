@@ -62,12 +62,15 @@ fn names(code: u64) -> &'static [&'static str] {
         0x4843 => &[
             "ls_refills_from_sys.ls_mabresp_lcl_dram",
             "ls_refills_from_sys.ls_mabresp_rmt_dram",
+            "ls_dmnd_fills_from_sys.mem_io_local",
+            "ls_dmnd_fills_from_sys.mem_io_remote",
+            "ls_dmnd_fills_from_sys.dram_io_near",
+            "ls_dmnd_fills_from_sys.dram_io_far",
         ],
-        0x4844 => &[
-            "ls_any_fills_from_sys.mem_io_local",
-            "ls_any_fills_from_sys.mem_io_remote",
-            "ls_any_fills_from_sys.dram_io_near",
-            "ls_any_fills_from_sys.dram_io_far",
+        0xff72 => &[
+            "l2_pf_miss_l2_l3",
+            "l2_pf_miss_l2_l3.all",
+            "l2_pf_miss_l2_l3.l1_dc_l2_hwpf",
         ],
         0x11 => &["LL_CACHE_READ_MISS"],
         _ => &[],
@@ -114,9 +117,14 @@ fn an_event_is_in_the_list_that_it_names_as_its_source() {
             continue;
         };
         assert_eq!(event.sure, Sure::Listed, "{event:?}");
-        for code in [Some(event.read), event.write, event.combined]
-            .into_iter()
-            .flatten()
+        for code in [
+            Some(event.read),
+            event.read_too,
+            event.write,
+            event.combined,
+        ]
+        .into_iter()
+        .flatten()
         {
             assert!(
                 has(&lists, folder, code),
@@ -186,9 +194,14 @@ fn a_processor_s_own_event_is_in_the_list_that_the_kernel_has_for_it() {
             let Some(folder) = folder_of(&maps[architecture(&row)], &row, model) else {
                 continue;
             };
-            for code in [Some(event.read), event.write, event.combined]
-                .into_iter()
-                .flatten()
+            for code in [
+                Some(event.read),
+                event.read_too,
+                event.write,
+                event.combined,
+            ]
+            .into_iter()
+            .flatten()
             {
                 let found = *known
                     .entry((folder.clone(), code))

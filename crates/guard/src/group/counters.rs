@@ -29,13 +29,14 @@ struct PerCpu {
 }
 
 pub(super) struct Counters {
+    /// One for each event: a CPU has two if its event is the sum of two.
     cpus: Vec<PerCpu>,
     pub online: CpuSet,
     /// Online CPUs without an event, with the reason. The group is not counted there.
     pub left_out: Vec<LeftOut>,
-    /// Events of each CPU in this period, as last read.
+    /// Events of each counter in this period, as last read.
     used: Vec<u64>,
-    /// Events of each CPU in the previous period.
+    /// Events of each counter in the previous period.
     lately: Vec<u64>,
     shares: Vec<u64>,
     /// Expected number of events while the alarms are set.
@@ -62,9 +63,10 @@ impl Counters {
     pub fn open(group: &File, online: CpuSet, event: &Event, user_only: bool) -> Result<Self> {
         let open =
             |cpu, code| OverflowCounter::open(cpu, code, Of::Group(group.as_fd()), user_only);
-        let (with, left_out) = sort(&online, |cpu| event.on(cpu).map(|codes| codes.read));
+        let (with, left_out) = sort(&online, |cpu| event.on(cpu));
         let cpus = with
             .into_iter()
+            .flat_map(|(cpu, codes)| codes.of_reads().map(move |code| (cpu, code)))
             .map(|(cpu, code)| {
                 let count = open(cpu, code)?;
                 Ok(PerCpu {

@@ -93,6 +93,30 @@ pub(super) fn own(root: &Root, path: &Path) -> Option<PathBuf> {
     Some(mount.join(OsStr::from_bytes(own)).components().collect())
 }
 
+/// Makes perf count the groups of `path`'s hierarchy, if no controller was ever enabled there: only with the first one does
+/// the kernel give groups perf's own controller, which has no file to enable it, and which they keep.
+///
+/// On machines with systemd that happens at the boot. Leaves the hierarchy's controllers as they were.
+pub(super) fn let_perf_count(root: &Root, path: &Path) -> Result<(), Error> {
+    let mounts = mounts(root);
+    let Some(mount) = mounts.iter().find(|mount| path.starts_with(mount)) else {
+        return Ok(());
+    };
+    let list = |file: &'static str| read(mount, file).unwrap_or_default();
+    let controllers = list("cgroup.controllers");
+    // It needs no initialisation of the groups, as the controllers of CPUs and memory do.
+    let cheap = |name: &&str| matches!(*name, "pids" | "misc" | "rdma");
+    let mut names = controllers.split_whitespace();
+    let Some(name) = names.clone().find(cheap).or_else(|| names.next()) else {
+        return Ok(());
+    };
+    if list("cgroup.subtree_control").is_empty() {
+        write(mount, "cgroup.subtree_control", &format!("+{name}"))?;
+        write(mount, "cgroup.subtree_control", &format!("-{name}"))?;
+    }
+    Ok(())
+}
+
 /// Why this kernel cannot count a group's events, if /proc/mounts shows it.
 pub(super) fn why_uncounted(root: &Root) -> Option<&'static str> {
     let mounts = root.bytes("/proc/mounts")?;
@@ -216,6 +240,27 @@ mod tests {
         let (_folder, none) = root("proc /proc proc rw 0 0\n");
         let message = resolve(&none, Path::new("a")).unwrap_err().to_string();
         assert!(message.contains("mount -t cgroup2"), "{message}");
+    }
+
+    #[test]
+    fn a_hierarchy_without_controllers_gets_one_for_a_moment() {
+        let folder = tempfile::tempdir().unwrap();
+        let mount = folder.path().join("cgroup");
+        fs::create_dir_all(&mount).unwrap();
+        let (_folder, root) = root(format!("none {} cgroup2 rw 0 0\n", mount.display()));
+        let subtree = mount.join("cgroup.subtree_control");
+        for (controllers, before, after) in [
+            ("cpuset cpu pids misc\n", "", "-pids"),
+            ("cpuset cpu\n", "\n", "-cpuset"),
+            ("cpuset cpu pids\n", "cpu\n", "cpu\n"),
+            ("\n", "", ""),
+        ] {
+            fs::write(mount.join("cgroup.controllers"), controllers).unwrap();
+            fs::write(&subtree, before).unwrap();
+            let_perf_count(&root, &mount.join("batch")).unwrap();
+            assert_eq!(fs::read_to_string(&subtree).unwrap(), after);
+        }
+        let_perf_count(&root, Path::new("/elsewhere/batch")).unwrap();
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use memwarden_platform::clock::monotonic_ns;
-use memwarden_platform::overflow::{Of, OverflowCounter};
+use memwarden_platform::overflow::{EventCode, Of, OverflowCounter};
 use memwarden_platform::shared::SharedWords;
 use memwarden_platform::{Root, cpus, sched};
 use memwarden_policy::{Action, Core, Policy, Resource, UNLIMITED};
@@ -106,6 +106,9 @@ fn go(
     let first = online.iter().next().unwrap_or(0);
     let of = Of::Group(group.as_fd());
     let counts = |code| OverflowCounter::open(first, code, of, options.user_only).is_ok();
+    if !counts(EventCode::PAGE_FAULTS) {
+        folder::let_perf_count(&Root::system(), &plan.path)?;
+    }
     let event = event::choose(options, counts)?;
     let budget = budget(plan, options.period_us, event.bytes)?;
     let counters = Counters::open(&group, online, &event, options.user_only);

@@ -202,6 +202,7 @@ impl Reaction {
 /// The counters that are open on the core's CPU.
 struct Counters {
     read: OverflowCounter,
+    /// Counts writes, or with [`Self::split`] the other events of the same budget.
     write: Option<OverflowCounter>,
     witness: IdleWitness,
     /// Counts at the beginning of the period.
@@ -223,12 +224,14 @@ impl Counters {
     fn open(common: &Common, cpu: usize, codes: Codes) -> Result<Self, memwarden_platform::Error> {
         let open = |code| OverflowCounter::open(cpu, code, Of::Cpu, common.user_only);
         let read = open(codes.read)?;
-        let write = codes.write.map(open).transpose()?;
+        let second = codes.read_too.or(codes.write);
+        let one_budget = codes.read_too.is_some() || common.event.combined && second.is_some();
+        let write = second.map(open).transpose()?;
         let begin = [
             read.read()?,
             write.as_ref().map_or(Ok(0), OverflowCounter::read)?,
         ];
-        let both = [codes.read, codes.write.unwrap_or(codes.read)];
+        let both = [codes.read, second.unwrap_or(codes.read)];
         let own = rustix::thread::gettid().as_raw_nonzero().get();
         Ok(Self {
             read,
@@ -240,8 +243,7 @@ impl Counters {
             blind: common.fault.as_ref().is_some_and(|fault| fault.blinds(cpu)),
             reaction: both.map(Reaction::to),
             hardware: both.into_iter().any(EventCode::is_hardware),
-            split: (common.event.combined && codes.write.is_some())
-                .then(|| (Split::default(), begin)),
+            split: one_budget.then(|| (Split::default(), begin)),
         })
     }
 

@@ -122,8 +122,8 @@ struct Options {
     #[arg(long, value_enum, default_value = "auto")]
     backend: BackendName,
     /// Event to count: a name (armv8, nehalem, cache-misses, page-faults, ...; see guard events), or a raw code such as
-    /// 0x17 or 0xb7:config1=0x10800; if CPUs differ, EVENT@FIRST-LAST,...; auto is each processor's own event for memory
-    /// traffic [default: auto]
+    /// 0x17 or 0xb7:config1=0x10800, or the sum of two (0x4843+0xff72); if CPUs differ, EVENT@FIRST-LAST,...; auto is each
+    /// processor's own event for memory traffic [default: auto]
     #[arg(long, value_name = "EVENT")]
     event: Option<String>,
     /// Event that counts write-backs: a name, or a raw code such as 0x18; if CPUs differ, EVENT@FIRST-LAST,...

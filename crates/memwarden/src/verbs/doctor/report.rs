@@ -54,7 +54,13 @@ struct Tried {
 fn candidates(maker: u32) -> &'static [&'static str] {
     match maker {
         vendor::INTEL => &["0x412e", "0x08b0", "cache-misses"],
-        vendor::AMD | vendor::HYGON => &["0x4843", "0x4844", "cache-misses"],
+        vendor::AMD | vendor::HYGON => &[
+            "0x4843+0xff72",
+            "0x4844+0x1f72",
+            "0x4843",
+            "0x4844",
+            "cache-misses",
+        ],
         // Arm's implementer numbers.
         1..=0xff => &["0x17", "0x2a", "0x37", "cache-misses"],
         _ => &["cache-misses"],
@@ -114,10 +120,7 @@ fn gather(diagnosis: Diagnosis) -> anyhow::Result<Report> {
             [] => Vec::new(),
             known => vec![EventList::by_cpu(known).to_string()],
         };
-        let is_own = |name: &str| {
-            let code = u64::from_str_radix(name.trim_start_matches("0x"), 16);
-            matches!(known.as_slice(), [(event, _)] if event.kind == Kind::Raw && code == Ok(event.read))
-        };
+        let is_own = |name: &str| matches!(known.as_slice(), [(event, _)] if event.kind == Kind::Raw && event.read_codes() == name);
         let others = candidates(makers).iter().filter(|name| !is_own(name));
         names.extend(others.map(|&name| name.to_owned()));
         let cpus: Vec<usize> = match processors.as_slice() {

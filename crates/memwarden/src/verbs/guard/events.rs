@@ -85,6 +85,7 @@ fn to_json(event: &Event) -> Value {
         "processors": rows,
         "asked_for_by": kind(event.kind),
         "read": event.read,
+        "read_too": event.read_too,
         "write": event.write,
         "combined": event.combined,
         "bytes": event.bytes,
@@ -162,7 +163,7 @@ fn kind(kind: Kind) -> &'static str {
 
 fn reads(event: &Event) -> String {
     match event.kind {
-        Kind::Raw => format!("{:#x}", event.read),
+        Kind::Raw => event.read_codes(),
         Kind::None => "none".into(),
         other => kind(other).trim_start_matches("perf's ").into(),
     }
