@@ -5,6 +5,7 @@
 # the CPU's, whatever the engine, the policy and the memory do. A report of KASAN,
 # kmemleak, UBSAN or lockdep fails the run.
 . /host/lab/check.sh
+without_other_engines
 
 operations=$OPERATIONS
 parameters=/sys/module/cftu/parameters

@@ -39,6 +39,14 @@ forget_leaks() {
 	leaks >/dev/null && echo clear >/sys/kernel/debug/kmemleak
 }
 
+# Unbinds the DMA engines that are there, such as a platform's, so that all channels are swdma's.
+without_other_engines() {
+	for channel in /sys/class/dma/*; do
+		device=$(readlink -f "$channel/device")
+		[ ! -e "$device/driver" ] || basename "$device" >"$device/driver/unbind"
+	done
+}
+
 # at_most N COUNT: the smaller of both, for operations that take a hundred times as long as the
 # others of a test.
 at_most() { if [ "$2" -lt "$1" ]; then echo "$2"; else echo "$1"; fi; }

@@ -5,6 +5,7 @@
 # A kernel that passes its copies to the engine, from the first byte on: programs run as without
 # it, also on an engine with faults. KASAN, kmemleak and lockdep are on.
 . /host/lab/check.sh
+without_other_engines
 
 engine=/sys/module/swdma/parameters
 

@@ -29,7 +29,8 @@ echo "# $(uname -rv)"
 leave_real_time_tasks_some
 load
 check "a core without a limit has no timer" "cat /proc/timer_list" 0 '!period_elapsed'
-# On some kernels (7.3 with PREEMPT_RT) a load alone makes no more than 200 faults a millisecond.
+# On some kernels (7.3 with PREEMPT_RT) a load alone makes no more than 200 faults a millisecond. On a platform's memory it
+# makes a sixth less when each period begins with cold caches.
 set_to limit "events 100000"
 "$here/hog" other &
 pids=$!
@@ -39,7 +40,7 @@ STATS=/tmp/stats
 alone=$(($(per_period 0) / 100))
 echo "# the load alone has $alone events a period"
 STATS=
-for events in 5 50 "$(at_most $((alone * 7 / 8)) 200)"; do
+for events in 5 50 "$(at_most $((alone * 3 / 4)) 200)"; do
 	held "$events" other
 done
 # A deadline task that never sleeps takes the whole budget. Without a fair server this shell and RCU

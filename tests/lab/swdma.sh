@@ -5,6 +5,7 @@
 # channels, the KUnit suite covers what dmatest doesn't, and a report of KASAN, kmemleak or
 # lockdep fails the run.
 . /host/lab/check.sh
+without_other_engines
 
 parameters=/sys/module/swdma/parameters
 
