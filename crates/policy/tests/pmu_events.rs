@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memwarden_policy::events::{self, Kind, Processor, Sure, vendor};
+use memwarden_policy::events::{self, Event, Kind, Processor, Sure, vendor};
 use regex::Regex;
 use serde_json::Value;
 
@@ -101,6 +101,18 @@ fn has(lists: &Path, folder: &str, code: u64) -> bool {
     found == code
 }
 
+/// All codes of an event.
+fn codes(event: &Event) -> impl Iterator<Item = u64> {
+    [
+        Some(event.read),
+        event.read_too,
+        event.write,
+        event.combined,
+    ]
+    .into_iter()
+    .flatten()
+}
+
 #[test]
 fn an_event_is_in_the_list_that_it_names_as_its_source() {
     let Some(lists) = lists() else { return };
@@ -117,15 +129,7 @@ fn an_event_is_in_the_list_that_it_names_as_its_source() {
             continue;
         };
         assert_eq!(event.sure, Sure::Listed, "{event:?}");
-        for code in [
-            Some(event.read),
-            event.read_too,
-            event.write,
-            event.combined,
-        ]
-        .into_iter()
-        .flatten()
-        {
+        for code in codes(&event) {
             assert!(
                 has(&lists, folder, code),
                 "{}: {code:#x} is not in {folder} as one of {:?}",
@@ -194,15 +198,7 @@ fn a_processor_s_own_event_is_in_the_list_that_the_kernel_has_for_it() {
             let Some(folder) = folder_of(&maps[architecture(&row)], &row, model) else {
                 continue;
             };
-            for code in [
-                Some(event.read),
-                event.read_too,
-                event.write,
-                event.combined,
-            ]
-            .into_iter()
-            .flatten()
-            {
+            for code in codes(&event) {
                 let found = *known
                     .entry((folder.clone(), code))
                     .or_insert_with(|| has(&lists, &folder, code));
