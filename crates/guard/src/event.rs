@@ -49,6 +49,14 @@ pub(crate) struct Codes {
 }
 
 impl Codes {
+    fn of(read: EventCode, read_too: Option<EventCode>) -> Self {
+        Self {
+            read,
+            read_too,
+            write: None,
+        }
+    }
+
     fn all(self) -> impl Iterator<Item = EventCode> {
         [Some(self.read), self.read_too, self.write]
             .into_iter()
@@ -64,10 +72,8 @@ impl Codes {
 /// The meaning of a name or a raw code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Coded {
-    read: EventCode,
-    read_too: Option<EventCode>,
-    write: Option<EventCode>,
-    /// The event that counts reads and writes together.
+    codes: Codes,
+    /// The events that count reads and writes together.
     combined: Option<Codes>,
     bytes: u64,
 }
@@ -75,15 +81,10 @@ struct Coded {
 impl Coded {
     /// The events to count if no write event is given; `None` for a combined budget if no event counts writes.
     fn codes(self, combined: bool) -> Option<Codes> {
-        let codes = Codes {
-            read: self.read,
-            read_too: self.read_too,
-            write: self.write,
-        };
         match self.combined {
-            _ if !combined => Some(codes),
+            _ if !combined => Some(self.codes),
             Some(both) => Some(both),
-            None => codes.write.is_some().then_some(codes),
+            None => self.codes.write.is_some().then_some(self.codes),
         }
     }
 }
@@ -158,14 +159,14 @@ fn named(name: &str) -> Option<Coded> {
         Kind::None => return None,
     };
     Some(Coded {
-        read,
-        read_too: event.read_too.map(EventCode::raw),
-        write: event.write.map(EventCode::raw),
-        combined: event.combined.map(|both| Codes {
-            read: EventCode::raw(both),
-            read_too: None,
-            write: None,
-        }),
+        codes: Codes {
+            read,
+            read_too: event.read_too.map(EventCode::raw),
+            write: event.write.map(EventCode::raw),
+        },
+        combined: event
+            .combined
+            .map(|both| Codes::of(EventCode::raw(both), None)),
         bytes: event.bytes.map_or(PAGE_BYTES, u64::from),
     })
 }
@@ -250,7 +251,7 @@ pub(crate) fn raw_text(code: EventCode) -> String {
 /// When an event is the sum of two, unknown or malformed.
 pub(crate) fn leaves_a_counter(reads: &EventList) -> Result<(), Error> {
     for (name, _) in reads.iter() {
-        if coded(name)?.read_too.is_some() {
+        if coded(name)?.codes.read_too.is_some() {
             return Err(Error::BadInput(format!(
                 "event {name} is the sum of two, which leaves no counter for --write-event: leave that out"
             )));
@@ -281,8 +282,13 @@ pub(crate) fn write_codes(
                 return Ok((code, cpus.cloned()));
             }
             let coded = named(word).ok_or_else(unknown)?;
-            let code = coded.write.unwrap_or(coded.read);
-            if coded.read_too.is_some()
+            let Codes {
+                read,
+                read_too,
+                write,
+            } = coded.codes;
+            let code = write.unwrap_or(read);
+            if read_too.is_some()
                 || matches!(code, EventCode::CYCLES | EventCode::INSTRUCTIONS)
             {
                 return Err(unknown());
@@ -385,12 +391,14 @@ fn choose_on(
         for (code, write_cpus) in &write_codes {
             let cpus = both(cpus, write_cpus.as_ref());
             if cpus.as_ref().is_none_or(|cpus| !cpus.is_empty()) {
-                let codes = Codes {
-                    read: coded.read,
-                    read_too: None,
-                    write: Some(*code),
-                };
-                kinds.push((cpus, codes));
+                let write = Some(*code);
+                kinds.push((
+                    cpus,
+                    Codes {
+                        write,
+                        ..coded.codes
+                    },
+                ));
             }
         }
     }
@@ -447,17 +455,14 @@ fn written(kinds: &[(Option<CpuSet>, Codes)]) -> Option<String> {
 /// Looks up a name or a raw code. For a combined budget, a raw code is taken to count both reads and writes.
 fn coded(name: &str) -> Result<Coded, Error> {
     match raw_codes(name)? {
-        Some((read, read_too)) => Ok(Coded {
-            read,
-            read_too,
-            write: None,
-            combined: Some(Codes {
-                read,
-                read_too,
-                write: None,
-            }),
-            bytes: LINE_BYTES,
-        }),
+        Some((read, read_too)) => {
+            let codes = Codes::of(read, read_too);
+            Ok(Coded {
+                codes,
+                combined: Some(codes),
+                bytes: LINE_BYTES,
+            })
+        }
         None if given_event(name).is_none() => Err(Error::BadInput(
             "event `auto` is for all CPUs: leave the list out, or name an event for each of its CPUs".into(),
         )),
@@ -479,7 +484,8 @@ fn of_processors(
     let own = processor::own_events(root, cpus).map_err(Error::platform)?;
     let first = own.as_ref().ok().and_then(|kinds| kinds.first());
     let code = first.and_then(|(event, _)| named(event.name));
-    let has_pmu = code.is_some_and(|coded| counts(coded.read)) || counts(EventCode::CACHE_MISSES);
+    let has_pmu = code.is_some_and(|coded| coded.codes.of_reads().all(&counts))
+        || counts(EventCode::CACHE_MISSES);
     match own {
         _ if !has_pmu => Ok((EventList::all("page-faults"), None)),
         Ok(kinds) if kinds.is_empty() => Err(Error::BadInput(
