@@ -94,7 +94,7 @@ impl Sets {
     }
 
     /// The place of `number`, which is probably absent.
-    #[inline(never)]
+    #[inline]
     pub fn search(&mut self, number: u64) -> Option<usize> {
         let first = self.first(number);
         let place = first + position(&self.numbers[first..first + self.ways], number)?;
@@ -123,6 +123,7 @@ impl Sets {
     }
 
     /// The same within some of the set's ways, at least one.
+    #[inline]
     pub fn insert_within(&mut self, ways: Range<usize>, number: u64, flags: u64) -> Option<Victim> {
         let first = self.first(number) + ways.start;
         let uses = &self.uses[first..first + ways.len()];
@@ -148,14 +149,8 @@ impl Sets {
         })
     }
 
-    /// Whether a number is present and has [`DIRTY`].
-    #[must_use]
-    pub fn is_dirty(&mut self, number: u64) -> bool {
-        self.find(number)
-            .is_some_and(|place| self.is_dirty_at(place))
-    }
-
     /// Clears a number's [`DIRTY`]. Returns whether it had that.
+    #[inline]
     pub fn clean(&mut self, number: u64) -> bool {
         let Some(place) = self.search(number) else {
             return false;
@@ -166,6 +161,7 @@ impl Sets {
     }
 
     /// Removes a number, if it is present.
+    #[inline]
     pub fn remove(&mut self, number: u64) -> Option<Victim> {
         let place = self.search(number)?;
         let dirty = self.uses[place] & DIRTY != 0;

@@ -83,6 +83,7 @@ impl Streams {
     }
 
     /// The core requested `line`. Returns the lines to fetch.
+    #[inline]
     pub fn train(&mut self, line: u64) -> Option<Ask> {
         self.time += 1;
         let page = line >> self.page_line_bits;

@@ -268,6 +268,8 @@ pub struct EmulatedMemory<M> {
     now_ps: u64,
     released: u64,
     reached: u64,
+    /// Cores whose counts may have changed since they were published, a bit each.
+    changed: u64,
 }
 
 impl Face {
@@ -336,6 +338,17 @@ impl Core {
         }
     }
 
+    /// The line that its first access needs; `None` if that is cache maintenance, which brings
+    /// no line.
+    fn wanted(&self) -> Option<u64> {
+        let op = self.ops.front()?;
+        match (op.stage, op.table_line) {
+            (Stage::Walk, Some(line)) => Some(line),
+            _ if op.access.upkeep().is_some() => None,
+            _ => Some(op.line),
+        }
+    }
+
     /// Whether it waits for a line of instructions.
     fn fetches(&self, line: u64) -> bool {
         self.ops.front().is_some_and(|op| {
@@ -392,6 +405,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
             now_ps: 0,
             released: 0,
             reached: 0,
+            changed: 0,
             settings: settings.clone(),
         }
     }
@@ -474,9 +488,12 @@ impl<M: MainMemory> EmulatedMemory<M> {
         if self.released == 0 {
             self.at(until_ps);
         }
-        for core in 0..self.cores.len() {
-            self.publish(core);
+        let mut changed = std::mem::take(&mut self.changed);
+        while changed != 0 {
+            self.publish(changed.trailing_zeros() as usize);
+            changed &= changed - 1;
         }
+        debug_assert!((0..self.cores.len()).all(|core| self.is_published(core)));
         std::mem::take(&mut self.released)
     }
 
@@ -561,7 +578,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
         self.lines.shared.hand_over(self.now_ps);
         self.tell_taken();
         if written {
-            self.release_all(Waits::Shared, self.now_ps);
+            self.release_waiting_for_shared(self.now_ps);
         }
     }
 
@@ -574,6 +591,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
 
     fn fill(&mut self, place: usize, at_ps: u64) {
         let filled = self.lines.fill(place, at_ps);
+        self.changed |= 1 << filled.core | u64::from(filled.waiters);
         self.forget();
         for index in (0..self.cores.len()).filter(|index| filled.waiters & 1 << index != 0) {
             let store = filled.stores & 1 << index != 0;
@@ -598,12 +616,14 @@ impl<M: MainMemory> EmulatedMemory<M> {
                 _ => {}
             }
         }
-        self.release_all(Waits::Shared, at_ps);
+        self.release_waiting_for_shared(at_ps);
     }
 
-    fn release_all(&mut self, waits: Waits, at_ps: u64) {
+    /// Releases the cores that wait for a place in the shared cache, if their lines can have one.
+    fn release_waiting_for_shared(&mut self, at_ps: u64) {
         for index in 0..self.cores.len() {
-            if self.cores[index].waits == waits {
+            let core = &self.cores[index];
+            if core.waits == Waits::Shared && self.lines.shared.admits(core.wanted()) {
                 self.release(index, at_ps);
             }
         }
@@ -614,6 +634,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
         core.stalled_ps += at_ps.saturating_sub(core.t_ps);
         core.t_ps = core.t_ps.max(at_ps);
         core.waits = Waits::No;
+        self.changed |= 1 << index;
         self.proceed(index);
         if self.cores[index].waits == Waits::No {
             self.released |= 1 << index;
@@ -689,7 +710,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
         let fetch = access == Access::Fetch;
         let store = !fetch && access != Access::Load;
         let own = &mut self.lines.cores[index].private;
-        if store && !own.is_dirty(line) && own.holds(line) {
+        if store && own.has_clean(line) {
             self.take_from_others(index, line, true);
         }
         let own = &mut self.lines.cores[index].private;
@@ -860,18 +881,30 @@ impl<M: MainMemory> EmulatedMemory<M> {
 
     /// Copies the counts to where the emulator sees them.
     fn publish(&mut self, index: usize) {
-        let (core, lines) = (&mut self.cores[index], &self.lines.cores[index]);
-        core.counts[Count::SharedRefill as usize] = lines.refills;
-        core.counts[Count::SharedWriteBack as usize] = lines.write_backs;
-        core.counts[Count::Bus as usize] = lines.refills + lines.write_backs;
-        core.counts[Count::Stalled as usize] = core.stalled_ps / PS;
-        let face = &core.face;
-        for at in 1..COUNTS {
-            face.counts[at].set(core.counts[at]);
-            if core.counts[at] >= face.limits[at].get() {
+        let counts = self.counts(index);
+        let face = &self.cores[index].face;
+        for (at, count) in counts.into_iter().enumerate().skip(1) {
+            face.counts[at].set(count);
+            if count >= face.limits[at].get() {
                 self.reached |= 1 << index;
             }
         }
+    }
+
+    fn is_published(&self, index: usize) -> bool {
+        let (counts, face) = (self.counts(index), &self.cores[index].face);
+        (1..COUNTS).all(|at| face.counts[at].get() == counts[at])
+    }
+
+    /// A core's counts but for [`Count::Access`], which the emulator counts.
+    fn counts(&self, index: usize) -> [u64; COUNTS] {
+        let (core, lines) = (&self.cores[index], &self.lines.cores[index]);
+        let mut counts = core.counts;
+        counts[Count::SharedRefill as usize] = lines.refills;
+        counts[Count::SharedWriteBack as usize] = lines.write_backs;
+        counts[Count::Bus as usize] = lines.refills + lines.write_backs;
+        counts[Count::Stalled as usize] = core.stalled_ps / PS;
+        counts
     }
 }
 

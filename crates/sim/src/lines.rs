@@ -323,9 +323,9 @@ impl<M: MainMemory> Lines<M> {
         for other in (0..self.cores.len()).filter(|other| *other != index) {
             let private = &mut self.cores[other].private;
             let dirty = if store {
-                let held = private.holds(line);
-                changed |= u32::from(held) << other;
-                held && private.invalidate(line)
+                let held = private.take_out(line);
+                changed |= u32::from(held.is_some()) << other;
+                held == Some(true)
             } else {
                 let dirty = private.clean(line);
                 changed |= u32::from(dirty) << other;

@@ -98,6 +98,7 @@ impl Private {
     }
 
     /// Whether the TLB has a page; it has the page afterwards. `None` without a TLB.
+    #[inline]
     pub fn find_page(&mut self, page: u64) -> Option<bool> {
         let tlb = self.tlb.as_mut()?;
         match tlb.find(page) {
@@ -172,6 +173,7 @@ impl Private {
 
     /// Looks up a line. A line in the second cache moves into the first; if this evicts a line
     /// that must go to the shared cache, `victim` has it.
+    #[inline]
     pub fn look_up(&mut self, line: u64, store: bool) -> (Found, Option<Victim>) {
         let flags = if store { DIRTY } else { 0 };
         if let Some(place) = self.l1.find(line) {
@@ -189,6 +191,7 @@ impl Private {
     }
 
     /// Looks up a line of instructions. A line in the second cache is copied into the first.
+    #[inline]
     pub fn look_up_code(&mut self, line: u64) -> Found {
         let Some(l1i) = &mut self.l1i else {
             return Found::L1;
@@ -210,6 +213,7 @@ impl Private {
 
     /// A line of instructions has arrived from outside. Returns the line that must be written
     /// back, if any.
+    #[inline]
     pub fn fill_code(&mut self, line: u64) -> Option<Victim> {
         if let Some(l1i) = &mut self.l1i {
             if l1i.search(line).is_none() {
@@ -225,6 +229,7 @@ impl Private {
 
     /// An inclusive shared cache has dropped a line. Stores of other cores do not reach the
     /// instruction cache, which is not coherent.
+    #[inline]
     pub fn drop_code(&mut self, line: u64) {
         if let Some(l1i) = &mut self.l1i {
             l1i.remove(line);
@@ -232,6 +237,7 @@ impl Private {
     }
 
     /// A line has arrived from outside. Returns the line that must be written back, if any.
+    #[inline]
     pub fn fill(&mut self, line: u64, store: bool) -> [Option<Victim>; 2] {
         let mut dropped = None;
         if let Some(l2) = &mut self.l2 {
@@ -242,6 +248,7 @@ impl Private {
         [dropped, self.bring_to_l1(line, store)]
     }
 
+    #[inline]
     fn bring_to_l1(&mut self, line: u64, store: bool) -> Option<Victim> {
         let flags = if store { DIRTY } else { 0 };
         if let Some(place) = self.l1.search(line) {
@@ -262,6 +269,7 @@ impl Private {
     }
 
     /// Whether a line is here.
+    #[inline]
     pub fn holds(&mut self, line: u64) -> bool {
         self.l1.search(line).is_some()
             || self.l2.as_mut().is_some_and(|l2| l2.search(line).is_some())
@@ -273,12 +281,17 @@ impl Private {
         self.l1.search(line).is_some()
     }
 
-    /// Whether a line is dirty in the innermost cache.
-    pub fn is_dirty(&mut self, line: u64) -> bool {
-        self.l1.is_dirty(line)
+    /// Whether a line is here, and a store would have to tell other cores.
+    #[inline]
+    pub fn has_clean(&mut self, line: u64) -> bool {
+        match self.l1.find(line) {
+            Some(place) => !self.l1.is_dirty_at(place),
+            None => self.l2.as_mut().is_some_and(|l2| l2.search(line).is_some()),
+        }
     }
 
     /// The next level gets the line's contents. Returns whether the line was dirty.
+    #[inline]
     pub fn clean(&mut self, line: u64) -> bool {
         let mut dirty = self.l1.clean(line);
         if let Some(l2) = &mut self.l2 {
@@ -287,16 +300,24 @@ impl Private {
         dirty
     }
 
-    /// The shared cache has dropped a line. Returns whether it was dirty in these caches.
-    pub fn invalidate(&mut self, line: u64) -> bool {
-        let mut dirty = self.l1.remove(line).is_some_and(|gone| gone.dirty);
-        if let Some(l2) = &mut self.l2 {
-            dirty |= l2.remove(line).is_some_and(|gone| gone.dirty);
+    /// A line leaves, if it is here. Returns whether it was dirty.
+    #[inline]
+    pub fn take_out(&mut self, line: u64) -> Option<bool> {
+        let l1 = self.l1.remove(line).map(|gone| gone.dirty);
+        let l2 = self.l2.as_mut().and_then(|l2| l2.remove(line));
+        match (l1, l2.map(|gone| gone.dirty)) {
+            (Some(one), Some(other)) => Some(one || other),
+            (one, other) => one.or(other),
         }
-        dirty
+    }
+
+    /// A line leaves. Returns whether it was dirty here.
+    pub fn invalidate(&mut self, line: u64) -> bool {
+        self.take_out(line) == Some(true)
     }
 
     /// The prefetcher's request after a miss of `line`.
+    #[inline]
     pub fn prefetches(&mut self, line: u64) -> Option<Ask> {
         self.streams.as_mut()?.train(line)
     }

@@ -313,6 +313,15 @@ impl<M: MainMemory> Shared<M> {
         self.writes_under_way >= self.settings.write_backs
     }
 
+    /// Whether a request that was refused for lack of a place can be answered now: for a line,
+    /// or for a write-back without one.
+    pub fn admits(&mut self, line: Option<u64>) -> bool {
+        match line {
+            None => !self.is_full_of_writes(),
+            Some(line) => !self.is_full() || self.has_or_awaits(line),
+        }
+    }
+
     /// Whether no other miss can begin.
     pub fn is_full(&self) -> bool {
         self.free_place().is_none()

@@ -378,7 +378,8 @@ fn check_core(memory: &mut EmulatedMemory<FixedMemory>, index: usize) {
     for known in known.into_iter().filter(|known| *known != NONE) {
         let private = &mut memory.lines.cores[index].private;
         assert!(private.holds_in_l1(known >> 1), "core {index}: {known:#x}");
-        let dirty = private.is_dirty(known >> 1);
+        let line = known >> 1;
+        let dirty = private.holds_in_l1(line) && !private.has_clean(line);
         assert!(known & 1 == 0 || dirty, "core {index}: {known:#x}");
         // Except for a line that was zeroed, and so never came from memory.
         let inclusive = memory.settings.shared.inclusive;
