@@ -82,10 +82,7 @@ impl BufferConfig {
     /// The selected lines of the mapped buffer.
     pub(crate) fn lines(&self, mapping: &Mapping) -> Result<Lines> {
         let Some(mask) = self.bank_mask else {
-            return Ok(Lines {
-                starts: vec![0],
-                run: self.bytes / self.stride,
-            });
+            return Ok(Lines::all(self.bytes / self.stride));
         };
         if self.stride != LINE_BYTES {
             return Err(Error::Invalid(
@@ -117,6 +114,23 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
+    /// The first `count` lines.
+    pub(crate) fn all(count: usize) -> Self {
+        Self {
+            starts: vec![0],
+            run: count,
+        }
+    }
+
+    /// The number of the line at a place in the order of [`iter`](Self::iter).
+    pub(crate) fn at(&self, place: usize) -> usize {
+        match self.starts[..] {
+            // Without a division.
+            [start] => start + place,
+            _ => self.starts[place / self.run] + place % self.run,
+        }
+    }
+
     /// Number of lines.
     pub(crate) fn len(&self) -> usize {
         self.starts.len() * self.run
@@ -168,6 +182,8 @@ mod tests {
             let physical = |line: usize| pages[line / 64] + (line as u64 % 64) * 64;
             let chosen: Vec<usize> = lines.iter().collect();
             assert_eq!(chosen.len(), lines.len());
+            let places: Vec<usize> = (0..lines.len()).map(|place| lines.at(place)).collect();
+            assert_eq!(places, chosen, "mask {mask:#x}");
             let expected: Vec<usize> = (0..pages.len() * 64)
                 .filter(|&line| physical(line) & mask == pages[0] & mask)
                 .collect();

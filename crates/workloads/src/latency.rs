@@ -9,6 +9,7 @@ use memwarden_platform::mapping::Mapping;
 use memwarden_platform::{affinity, clock};
 use serde::Serialize;
 
+use crate::buffer::Lines;
 use crate::splitmix::SplitMix;
 use crate::{
     BufferConfig, Descriptor, Error, LINE_BYTES, Limit, MeasuringCost, Observer, Placement, Result,
@@ -101,7 +102,7 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
     }
     config.placement.apply()?;
     let mapping = config.buffer.map()?;
-    let mut chosen: Vec<usize> = config.buffer.lines(&mapping)?.iter().collect();
+    let chosen = config.buffer.lines(&mapping)?;
     if chosen.len() < config.mlp {
         return Err(Error::Invalid(format!(
             "{} lines are too few for {} chases",
@@ -110,15 +111,21 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
         )));
     }
     // Equal shares, so that all chases end at the same time.
-    chosen.truncate(chosen.len() / config.mlp * config.mlp);
+    let lines = u32::try_from(chosen.len() / config.mlp * config.mlp).map_err(|_| {
+        Error::Invalid(format!(
+            "{} lines are too many for a chase, which can visit {}: choose a smaller -m or a larger --stride",
+            chosen.len(),
+            u32::MAX
+        ))
+    })?;
     let loop_ns_per_touch = floor()?;
     let next = if config.sequential {
-        ring(chosen.len())
+        ring(lines)
     } else {
-        sattolo(chosen.len(), config.seed)
+        sattolo(lines, config.seed)
     };
     let (starts, sum_of_cycle) = link(&mapping, config.buffer.stride, &chosen, &next, config.mlp);
-    let lines = chosen.len() as u64;
+    let lines = u64::from(lines);
     drop((chosen, next));
 
     let steps_a_lap = lines / config.mlp as u64;
@@ -254,43 +261,43 @@ static CHASES: [Chase; MLP_MOST] = {
 fn link(
     mapping: &Mapping,
     stride: usize,
-    chosen: &[usize],
-    next: &[usize],
+    chosen: &Lines,
+    next: &[u32],
     mlp: usize,
 ) -> (Vec<*const Line>, u64) {
-    let line = |place: usize| {
-        let offset = chosen[place] * stride;
+    let line = |place: u32| {
+        let offset = chosen.at(place as usize) * stride;
         assert!(offset + size_of::<Line>() <= mapping.bytes());
         // SAFETY: within the mapping, as asserted; its start is aligned to a page
         // and the stride is a multiple of a line.
         unsafe { mapping.start().add(offset).cast::<Line>() }
     };
     let mut sum = 0_u64;
-    for (place, &next) in next.iter().enumerate() {
+    for (place, &next) in (0..).zip(next) {
         // SAFETY: a line of the mapping, which is ours and writable.
         unsafe { line(place).write(Line { next: line(next) }) };
         sum = sum.wrapping_add(line(place).addr() as u64);
     }
-    let cycle = std::iter::successors(Some(0), |&place| Some(next[place]));
+    let cycle = std::iter::successors(Some(0), |&place: &u32| Some(next[place as usize]));
     let starts = cycle
-        .step_by(chosen.len() / mlp)
+        .step_by(next.len() / mlp)
         .take(mlp)
         .map(|place| line(place).cast_const());
     (starts.collect(), sum)
 }
 
 /// The cycle in address order.
-fn ring(lines: usize) -> Vec<usize> {
+fn ring(lines: u32) -> Vec<u32> {
     (1..lines).chain([0]).collect()
 }
 
 /// A random cycle through all lines: Sattolo, "An algorithm to generate a random
 /// cyclic permutation", Information Processing Letters 22 (1986). (A plain
 /// shuffle would give several cycles, and the chase would stay in one of them.)
-fn sattolo(lines: usize, seed: u64) -> Vec<usize> {
-    let mut next: Vec<usize> = (0..lines).collect();
+fn sattolo(lines: u32, seed: u64) -> Vec<u32> {
+    let mut next: Vec<u32> = (0..lines).collect();
     let mut random = SplitMix::new(seed);
-    for last in (1..lines).rev() {
+    for last in (1..lines as usize).rev() {
         next.swap(last, random.below(last));
     }
     next
@@ -304,7 +311,7 @@ fn floor() -> Result<f64> {
         ..BufferConfig::default()
     }
     .map()?;
-    let (mut starts, _) = link(&mapping, LINE_BYTES, &[0], &[0], 1);
+    let (mut starts, _) = link(&mapping, LINE_BYTES, &Lines::all(1), &[0], 1);
     // About 50 us: long compared with the clock's cost, short compared with a tick.
     let steps = 1 << 15;
     let best = (0..8).map(|_| {
@@ -338,17 +345,17 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
 mod tests {
     use super::*;
 
-    fn cycle_length(next: &[usize]) -> usize {
-        1 + std::iter::successors(Some(next[0]), |&at| Some(next[at]))
+    fn cycle_length(next: &[u32]) -> usize {
+        1 + std::iter::successors(Some(next[0]), |&at| Some(next[at as usize]))
             .take_while(|&at| at != 0)
             .count()
     }
 
     proptest::proptest! {
         #[test]
-        fn the_order_is_one_cycle_over_all_lines(lines in 1..2000_usize, seed: u64) {
-            proptest::prop_assert_eq!(cycle_length(&sattolo(lines, seed)), lines);
-            proptest::prop_assert_eq!(cycle_length(&ring(lines)), lines);
+        fn the_order_is_one_cycle_over_all_lines(lines in 1..2000_u32, seed: u64) {
+            proptest::prop_assert_eq!(cycle_length(&sattolo(lines, seed)), lines as usize);
+            proptest::prop_assert_eq!(cycle_length(&ring(lines)), lines as usize);
         }
 
         #[test]
