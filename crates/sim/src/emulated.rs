@@ -883,9 +883,10 @@ impl<M: MainMemory> EmulatedMemory<M> {
     fn publish(&mut self, index: usize) {
         let counts = self.counts(index);
         let face = &self.cores[index].face;
-        for (at, count) in counts.into_iter().enumerate().skip(1) {
-            face.counts[at].set(count);
-            if count >= face.limits[at].get() {
+        let seen = face.counts[1..].iter().zip(&face.limits[1..]);
+        for ((seen, limit), count) in seen.zip(&counts[1..]) {
+            seen.set(*count);
+            if *count >= limit.get() {
                 self.reached |= 1 << index;
             }
         }
