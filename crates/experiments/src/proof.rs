@@ -28,6 +28,10 @@ pub struct CoreProof {
     /// Time throttled in each entry.
     #[serde(skip)]
     pub held_ns: Vec<u64>,
+    /// Whether a throttle took effect in each entry. It may come too late for that: the overflow stops the core until
+    /// the end of the period, but the throttle thread runs only then.
+    #[serde(skip)]
+    pub stopped: Vec<bool>,
     /// Delay of the begin of each following period.
     #[serde(skip)]
     pub late_ns: Vec<u64>,
@@ -92,19 +96,17 @@ impl CoreProof {
     }
 
     /// True if every throttle worked: no period has more events than its budget, the largest overshoot of a throttle,
-    /// and those of interrupts on a throttled core, at most another budget. The last two are known only from periods
-    /// with a throttle. An entry without a throttle may have a 32nd of the budget (one event at least) more, for the
-    /// delay of an overflow's interrupt: its period may have ended before the throttle took effect. So may the first
-    /// entry, whose throttle may be from before the recording. All events of an entry of several periods may belong to
-    /// one of them.
+    /// and those of interrupts on a throttled core, at most another budget. The last two are known only from throttles
+    /// that took effect. An entry without one may have a 32nd of the budget (one event at least) more, for the delay of
+    /// an overflow's interrupt: its period may have ended before the throttle took effect, or the recording may have
+    /// begun after. All events of an entry of several periods may belong to one of them.
     pub fn every_throttle_worked(&self, budget: u64) -> bool {
         let most = |values: &[u64]| values.iter().max().copied().unwrap_or(0);
         let most = budget + most(&self.overshoot) + most(&self.while_held).min(budget);
         let delay = budget.div_ceil(32);
         self.used.iter().enumerate().all(|(entry, used)| {
-            let throttled = self.held_ns.get(entry).is_some_and(|held| *held > 0);
-            let delay = if throttled && entry > 0 { 0 } else { delay };
-            *used <= most + delay
+            let stopped = self.stopped.get(entry) == Some(&true);
+            *used <= most + if stopped { 0 } else { delay }
         })
     }
 
@@ -147,7 +149,9 @@ impl Proof {
                     core.t_ns.push(event.t_ns);
                     core.held_ns.push(throttled_ns);
                     core.throttled_ns += throttled_ns;
-                    if let Some(held_at) = held_at.remove(&event.cpu) {
+                    let held_at = held_at.remove(&event.cpu);
+                    core.stopped.push(held_at.is_some());
+                    if let Some(held_at) = held_at {
                         core.while_held.push(used_read.saturating_sub(held_at));
                     }
                 }
@@ -259,32 +263,47 @@ mod tests {
 
     #[test]
     fn a_period_may_end_before_its_throttle_but_no_throttle_may_leak() {
-        let worked = |used: u64, held_ns: u64, periods: u64| {
-            let core = CoreProof {
-                overshoot: vec![2],
-                while_held: vec![1],
-                used: vec![1640, used],
-                held_ns: vec![100_000, held_ns],
-                spans: vec![1, periods],
-                ..CoreProof::default()
-            };
-            core.every_throttle_worked(1638)
+        let period = |used_read, periods, throttled_ns| What::Period {
+            epoch: 0,
+            periods,
+            late_ns: 0,
+            used_read,
+            assigned_read: 1638,
+            used_write: 0,
+            assigned_write: 0,
+            throttled_ns,
         };
-        // The budget, an overshoot of 2 and one event on the held core.
-        assert!(worked(1641, 100_000, 1));
-        assert!(!worked(1642, 100_000, 1));
-        // Without a throttle, and in many periods of an idle core, 52 more.
-        assert!(worked(1693, 0, 1) && worked(1693, 0, 58));
-        assert!(!worked(1694, 0, 1) && !worked(1694, 0, 58));
+        let throttle = What::Throttle {
+            epoch: 0,
+            used: 1640,
+            assigned: 1638,
+            overshoot: 2,
+            latency_ns: 900,
+        };
+        let worked = |recorded: &[What]| {
+            let event = |what: &What| TraceEvent {
+                cpu: 1,
+                t_ns: 0,
+                what: what.clone(),
+            };
+            let events = recorded.iter().map(event).collect();
+            Proof::of(&Recording { events, lost: 0 }).cores[&1].every_throttle_worked(1638)
+        };
+        // The budget, an overshoot of 2, and one event on the held core.
+        let first = [throttle.clone(), period(1641, 1, 100_000)];
+        let then = |last: &[What]| worked(&[&first, last].concat());
+        // Interrupts on the held core, at most another budget.
+        assert!(then(&[throttle.clone(), period(3278, 1, 100_000)]));
+        assert!(!then(&[throttle, period(3279, 1, 100_000)]));
+        // Without a throttle, or with one that came too late, and in many periods of an idle core: 52 more.
+        for (periods, throttled_ns) in [(1, 0), (1, 4_000), (58, 0)] {
+            assert!(then(&[period(1693, periods, throttled_ns)]));
+            assert!(!then(&[period(1694, periods, throttled_ns)]));
+        }
         // The recording began between the throttle and the end of its period.
-        let first = |used| {
-            let core = CoreProof {
-                used: vec![used],
-                held_ns: vec![100_000],
-                ..CoreProof::default()
-            };
-            core.every_throttle_worked(1638)
-        };
-        assert!(first(1690) && !first(1691));
+        assert!(worked(&[period(1690, 1, 100_000)]));
+        assert!(!worked(&[period(1691, 1, 100_000)]));
+        // All throttles came too late.
+        assert!(worked(&[period(1500, 1, 0), period(1642, 1, 4_000)]));
     }
 }
