@@ -231,6 +231,13 @@ check "  with an exit code" "grep -c '^refused with 1$' $work/wrong" 0 '^2$'
 check "  of which none runs afterwards" "cat $work/wrong" 0 '^nothing to show$'
 check "  and no module is left" "cat $work/wrong" 0 '!^memguard '
 
+# What the owner of a board sends in.
+report() { lab --cpus 1 -- sh -c 'memwarden doctor --report report.json >/dev/null; cat report.json' >"$work/report"; }
+check "doctor's report: one event passes the self-test" "report; grep -c '\"through\"' $work/report" 0 '^1$'
+check "  the processor's own" "grep -A 15 '\"event\": \"cortex-a53\",\$' $work/report" 0 '"through"'
+check "  that of an L3 stays at 0" "cat $work/report" 0 'event 0x2a stayed at 0'
+check "  and perf's name counts an inner cache" "cat $work/report" 0 'event cache-misses counts what the last level'
+
 check "an unknown platform is refused" "$memwarden lab run --platform pdp-11 -- true" 2 'there is no platform "pdp-11"'
 check "more CPUs than it has are refused" "lab --cpus 5 -- true" 1 '--cpus 5: the platform raspberry-pi-3 has 4'
 check "  and so is another clock" "lab --clock free -- true" 1 'on the counted clock'

@@ -97,3 +97,58 @@ fn a_report_is_a_new_file_that_names_no_machine() {
     assert_eq!(said.trim().lines().count(), 1);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }
+
+/// Runs interfere with small buffers, and returns its run folder.
+fn interfere(out: &std::path::Path, target: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_memwarden"))
+        .args(["interfere", "--cpus", "1", "--aggressors", "bandwidth:read"])
+        .args(["--victim-memory", "1M", "--window", "2ms", "--repeat", "1"])
+        .args(target)
+        .arg("--out")
+        .arg(out)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    out.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_report_takes_the_curve_of_a_run_on_this_machine_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("board.json");
+    let name = path.to_str().unwrap();
+    let model = interfere(
+        &folder.path().join("model"),
+        &["--on", "sim:raspberry-pi-3"],
+    );
+    for (run, why) in [
+        (model.as_str(), "it was not made on this machine"),
+        ("/nonexistent", "/nonexistent"),
+    ] {
+        let output = doctor(&["--report", name, "--curve", run]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            said.starts_with("memwarden: --curve") && said.contains(why),
+            "{said}"
+        );
+        assert!(!output.status.success() && said.trim().lines().count() == 1);
+        assert!(!path.exists());
+    }
+    if !std::path::Path::new("/sys/devices/system/cpu/cpu1").exists() {
+        // Nothing to be an aggressor.
+        return;
+    }
+    let run = interfere(&folder.path().join("here"), &[]);
+    doctor(&["--report", name, "--curve", &run]);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["curve"]["victim"], "latency");
+    let cases = report["curve"]["cases"].as_array().unwrap();
+    let names: Vec<_> = cases.iter().map(|case| &case["name"]).collect();
+    assert_eq!(names, ["solo", "bandwidth:read x1"]);
+    for case in cases {
+        assert!(case["victim"]["median"].as_f64().unwrap() > 0.0, "{case}");
+    }
+    assert!(!text.contains(&run));
+}

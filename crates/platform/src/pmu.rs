@@ -8,12 +8,18 @@ use crate::cpus::CpuSet;
 
 const DEVICES: &str = "/sys/bus/event_source/devices";
 
+/// The PMU that counts raw events on this CPU.
+#[must_use]
+pub fn of_cpu(root: &Root, cpu: usize) -> Option<String> {
+    let mut pmus = root.names(DEVICES);
+    pmus.sort();
+    pmus.into_iter().find(|pmu| is_of_core(root, cpu, pmu))
+}
+
 /// The PMU that counts raw events on this CPU, and the bits of `config1` or `config2` that its events use.
 #[must_use]
 pub fn field_bits(root: &Root, cpu: usize, field: &str) -> (Option<String>, u64) {
-    let mut pmus = root.names(DEVICES);
-    pmus.sort();
-    let Some(pmu) = pmus.into_iter().find(|pmu| is_of_core(root, cpu, pmu)) else {
+    let Some(pmu) = of_cpu(root, cpu) else {
         return (None, 0);
     };
     let formats = format!("{DEVICES}/{pmu}/format");
@@ -60,6 +66,27 @@ fn bits_of(format: &str, field: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hybrids_cores_have_a_pmu_of_each_type() {
+        let folder = tempfile::tempdir().unwrap();
+        let devices = folder.path().join(&DEVICES[1..]);
+        for (pmu, cpus) in [
+            ("cpu_atom", Some("2-3")),
+            ("cpu_core", Some("0-1")),
+            ("uncore_imc_0", None),
+        ] {
+            std::fs::create_dir_all(devices.join(pmu)).unwrap();
+            if let Some(cpus) = cpus {
+                std::fs::write(devices.join(pmu).join("cpus"), cpus).unwrap();
+            }
+        }
+        let root = Root::at(folder.path());
+        let pmus: Vec<_> = (0..5).map(|cpu| of_cpu(&root, cpu)).collect();
+        let pmus: Vec<_> = pmus.iter().map(Option::as_deref).collect();
+        let (core, atom) = (Some("cpu_core"), Some("cpu_atom"));
+        assert_eq!(pmus, [core, core, atom, atom, None]);
+    }
 
     #[test]
     fn bits_of_a_format_are_those_of_its_ranges() {

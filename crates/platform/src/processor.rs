@@ -8,7 +8,7 @@ use memwarden_policy::events::{self, Event, Kind, vendor};
 use serde::Serialize;
 
 use crate::cpus::CpuSet;
-use crate::{Result, Root, cpus};
+use crate::{Result, Root, cpus, pmu};
 
 /// Identity of a processor, in the form of [`events::Processor`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -137,26 +137,40 @@ fn block(info: &str, cpu: usize) -> Option<Vec<&str>> {
         })
 }
 
-/// The machine's kinds of processor, each with its online CPUs.
+/// A machine's CPUs of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Processors {
+    /// Their identity, which a hybrid's core types share.
+    #[serde(flatten)]
+    pub identity: Identity,
+    /// The PMU that counts their raw events: one for each core type of a hybrid. `None` without a PMU.
+    pub pmu: Option<String>,
+    /// Those that are online.
+    pub cpus: CpuSet,
+}
+
+/// The machine's kinds of processor.
 ///
 /// # Errors
 /// When the online CPUs can't be read.
-pub fn identities(root: &Root) -> Result<Vec<(Identity, CpuSet)>> {
-    let mut kinds: Vec<(Identity, Vec<usize>)> = Vec::new();
+pub fn kinds(root: &Root) -> Result<Vec<Processors>> {
+    let mut kinds: Vec<Processors> = Vec::new();
     for cpu in cpus::online_in(root)?.iter() {
         let Some(identity) = identity(root, cpu) else {
             continue;
         };
-        match kinds.iter_mut().find(|(kind, _)| *kind == identity) {
-            Some((_, cpus)) => cpus.push(cpu),
-            None => kinds.push((identity, vec![cpu])),
+        let pmu = pmu::of_cpu(root, cpu);
+        let same = |kind: &&mut Processors| kind.identity == identity && kind.pmu == pmu;
+        match kinds.iter_mut().find(same) {
+            Some(kind) => kind.cpus = kind.cpus.iter().chain([cpu]).collect(),
+            None => kinds.push(Processors {
+                identity,
+                pmu,
+                cpus: [cpu].into_iter().collect(),
+            }),
         }
     }
-    let set = |cpus: Vec<usize>| cpus.into_iter().collect();
-    Ok(kinds
-        .into_iter()
-        .map(|(kind, cpus)| (kind, set(cpus)))
-        .collect())
+    Ok(kinds)
 }
 
 /// The event for memory traffic of a CPU's processor.

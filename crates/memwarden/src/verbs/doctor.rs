@@ -17,7 +17,8 @@ use super::output::print;
 #[command(
     after_help = "Exits with 0 if the guard can run here, with 1 otherwise. Changes nothing; --report runs a regulator \
                   for each event that it tries.\n\
-    Examples:\n  memwarden doctor\n  memwarden doctor --report my-board.json"
+    Examples:\n  memwarden doctor\n  memwarden doctor --report my-board.json\n  \
+    memwarden interfere --out my-curve && memwarden doctor --report my-board.json --curve my-curve"
 )]
 pub struct Args {
     /// Print the findings as JSON
@@ -32,13 +33,16 @@ pub struct Args {
     /// It has no names, addresses or serial numbers, so that it can be sent to others
     #[arg(long, value_name = "FILE", conflicts_with = "root")]
     report: Option<PathBuf>,
+    /// Add to the report the cases of this run folder, which `memwarden interfere` made on this machine
+    #[arg(long, value_name = "DIR", requires = "report")]
+    curve: Option<PathBuf>,
 }
 
 /// Examines the machine and prints the findings.
 pub fn run(args: Args) -> Result<ExitCode> {
     let diagnosis = doctor::examine(&Root::at(args.root), &Live::probe())?;
     if let Some(path) = &args.report {
-        report::write(path, diagnosis.clone())?;
+        report::write(path, args.curve.as_deref(), diagnosis.clone())?;
     }
     if args.json {
         print(&serde_json::to_string_pretty(&diagnosis)?)?;

@@ -13,8 +13,10 @@ use memwarden_platform::Root;
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::doctor::Diagnosis;
 use memwarden_platform::machine::Host;
-use memwarden_platform::processor::{self, Identity};
+use memwarden_platform::processor;
 use memwarden_policy::events::{Kind, vendor};
+use memwarden_run::Recorded;
+use memwarden_run::studies::interfere::{self, Case};
 use serde::Serialize;
 
 use crate::verbs::terminal::Bar;
@@ -29,25 +31,41 @@ struct Report {
     /// Reason why no event was tried.
     untried: Option<&'static str>,
     events: Vec<Tried>,
+    curve: Option<Curve>,
 }
 
 /// CPUs of one kind.
 #[derive(Debug, Serialize)]
 struct Processors {
     #[serde(flatten)]
-    identity: Identity,
-    cpus: CpuSet,
+    kind: processor::Processors,
     /// Their event in the table.
     own_event: Option<&'static str>,
 }
 
-/// An event with the results of its self-test on a CPU of each kind.
+/// An event with the results of its self-test.
 #[derive(Debug, Serialize)]
 struct Tried {
     event: String,
+    /// Reason why the regulator did not start with it; `None` if it did.
+    refused: Option<String>,
+    /// On a CPU of each kind.
+    cores: Vec<TriedOn>,
+}
+
+#[derive(Debug, Serialize)]
+struct TriedOn {
+    cpu: usize,
     /// Reason why the self-test failed; `None` if it passed.
     refused: Option<String>,
-    findings: Vec<Finding>,
+    finding: Option<Finding>,
+}
+
+/// A victim beside growing numbers of aggressors.
+#[derive(Debug, Serialize)]
+struct Curve {
+    victim: String,
+    cases: Vec<Case>,
 }
 
 /// Other events that may count memory traffic on such processors.
@@ -68,11 +86,13 @@ fn candidates(maker: u32) -> &'static [&'static str] {
 }
 
 /// Tries the events one by one, and writes the results.
-pub(super) fn write(path: &Path, diagnosis: Diagnosis) -> anyhow::Result<()> {
-    // Created first, so that a failure comes before the tests.
+pub(super) fn write(path: &Path, curve: Option<&Path>, diagnosis: Diagnosis) -> anyhow::Result<()> {
+    // These first, so that a failure comes before the tests.
+    let host = Host::gather()?;
+    let curve = curve.map(|run| read_curve(run, &host)).transpose()?;
     let mut file = File::create_new(path)
         .with_context(|| format!("--report: making {} (a new file)", path.display()))?;
-    let written = gather(diagnosis).and_then(|report| {
+    let written = gather(host, curve, diagnosis).and_then(|report| {
         let text = serde_json::to_string_pretty(&report)?;
         writeln!(file, "{text}").with_context(|| format!("writing {}", path.display()))
     });
@@ -82,18 +102,54 @@ pub(super) fn write(path: &Path, diagnosis: Diagnosis) -> anyhow::Result<()> {
     written
 }
 
-fn gather(diagnosis: Diagnosis) -> anyhow::Result<Report> {
+/// The cases of a run of `interfere` on this machine.
+fn read_curve(run: &Path, host: &Host) -> anyhow::Result<Curve> {
+    let recorded = Recorded::read(run).context("--curve")?;
+    let (experiment, theirs) = (&recorded.run.experiment, &recorded.run.host);
+    if experiment != interfere::NAME {
+        bail!(
+            "--curve {}: it is a run of {experiment}: give one of `memwarden interfere`",
+            run.display()
+        );
+    }
+    let same = theirs.cpu_model == host.cpu_model
+        && theirs.cores.map(|cores| cores as usize) == Some(host.cores);
+    if recorded.run.target != "native" || !same {
+        bail!(
+            "--curve {}: it was not made on this machine, but on {} ({}): run `memwarden interfere --out DIR` here",
+            run.display(),
+            theirs.cpu_model.as_deref().unwrap_or("another one"),
+            recorded.run.target
+        );
+    }
+    let summary: interfere::Summary = recorded.summary.typed().context("--curve")?;
+    let victim = recorded.run.configuration.get("victim");
+    let victim = victim
+        .and_then(|victim| victim.as_str())
+        .unwrap_or_default();
+    Ok(Curve {
+        // A command may name its owner.
+        victim: if victim.starts_with("cmd:") {
+            "a program"
+        } else {
+            victim
+        }
+        .to_owned(),
+        cases: summary.cases,
+    })
+}
+
+fn gather(host: Host, curve: Option<Curve>, diagnosis: Diagnosis) -> anyhow::Result<Report> {
     let root = Root::system();
     let own = |cpus: &CpuSet| {
         let first = cpus.iter().next()?;
         processor::own_event(&root, first).ok()
     };
-    let processors: Vec<Processors> = processor::identities(&root)?
+    let processors: Vec<Processors> = processor::kinds(&root)?
         .into_iter()
-        .map(|(identity, cpus)| Processors {
-            identity,
-            own_event: own(&cpus).map(|event| event.name),
-            cpus,
+        .map(|kind| Processors {
+            own_event: own(&kind.cpus).map(|event| event.name),
+            kind,
         })
         .collect();
     let counts = |name: &str| {
@@ -115,7 +171,7 @@ fn gather(diagnosis: Diagnosis) -> anyhow::Result<Report> {
             );
         }
         let known = processor::own_events(&root, None)?.unwrap_or_default();
-        let makers = processors.first().map_or(0, |kind| kind.identity.maker);
+        let makers = processors.first().map_or(0, |of| of.kind.identity.maker);
         let mut names = match known.as_slice() {
             [] => Vec::new(),
             known => vec![EventList::by_cpu(known).to_string()],
@@ -127,7 +183,7 @@ fn gather(diagnosis: Diagnosis) -> anyhow::Result<Report> {
             [] => memwarden_platform::cpus::online()?.iter().take(1).collect(),
             kinds => kinds
                 .iter()
-                .filter_map(|kind| kind.cpus.iter().next())
+                .filter_map(|of| of.kind.cpus.iter().next())
                 .collect(),
         };
         let interrupt = Interrupt::catch()?;
@@ -141,35 +197,49 @@ fn gather(diagnosis: Diagnosis) -> anyhow::Result<Report> {
     }
     Ok(Report {
         memwarden: env!("CARGO_PKG_VERSION"),
-        host: Host::gather()?,
+        host,
         processors,
         diagnosis,
         untried,
         events,
+        curve,
     })
 }
 
-/// The self-test of one event, by a regulator in user space that ends with the test.
+/// The self-test of one event on each of these CPUs, by a regulator in user space that ends with the test.
 fn attempt(event: &str, cpus: &[usize], interrupt: &Interrupt) -> anyhow::Result<Tried> {
     let mut guard = Backend::User.regulator(None, true)?;
     let options = StartOptions {
         event: Some(event.to_owned()),
+        cpus: Some(cpus.iter().copied().collect()),
         ..StartOptions::default()
     };
-    let tried = |refused, findings| Tried {
-        event: event.to_owned(),
-        refused,
-        findings,
-    };
     if let Err(error) = guard.start(&options) {
-        return Ok(tried(Some(error.to_string()), Vec::new()));
+        return Ok(Tried {
+            event: event.to_owned(),
+            refused: Some(error.to_string()),
+            cores: Vec::new(),
+        });
     }
     let mut traffic = KnownTraffic::for_event(event, interrupt);
-    let proved = self_test::run(guard.as_mut(), cpus, &mut traffic);
+    let mut cores = Vec::new();
+    for &cpu in cpus {
+        let proved = self_test::run(guard.as_mut(), &[cpu], &mut traffic);
+        let (finding, refused) = match proved {
+            Ok(findings) => (findings.into_iter().next(), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        cores.push(TriedOn {
+            cpu,
+            refused,
+            finding,
+        });
+    }
     guard.stop()?;
     interrupt.check()?;
-    Ok(match proved {
-        Ok(findings) => tried(None, findings),
-        Err(error) => tried(Some(error.to_string()), Vec::new()),
+    Ok(Tried {
+        event: event.to_owned(),
+        refused: None,
+        cores,
     })
 }
