@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# figures: of the counted clock on any kernel
+# figures: of the counted clock on any kernel and platform
 # cpus: 1
 # A budget holds on a machine with one core, for ordinary tasks and for those of the deadline
 # class, whose deadlines come first; and a budget that the regulator itself would use up is

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# figures: of the counted clock on any kernel
+# figures: of the counted clock on any kernel and platform
 # A budget holds for seconds, not only for 130 ms: for longer than the scheduler keeps a class
 # of tasks from the core (fair server and real-time throttling: 50 ms in each second). Four
 # cores, with the same small budget and with different ones, then the classes above ordinary
@@ -47,7 +47,8 @@ for c in 0 1 2 3; do
 done
 sed 's/^/# /' /tmp/stats | cut -c1-800
 
-# On some kernels (7.3 with PREEMPT_RT) a load alone makes no more than 200 faults a millisecond.
+# On some kernels (7.3 with PREEMPT_RT) a load alone makes no more than 200 faults a millisecond. On a platform's memory it
+# makes a sixth less when each period begins with cold caches.
 set_to limit "events 5 50 100000 5"
 for c in 0 1 2 3; do
 	hog $c other
@@ -55,7 +56,7 @@ done
 figures_over 1000
 alone=$(($(per_period 2) / 100))
 echo "# core 2 without a budget has $alone events a period"
-most=$(at_most $((alone * 7 / 8)) 200)
+most=$(at_most $((alone * 3 / 4)) 200)
 set_to limit "events 5 50 $most 5"
 figures_over "${HOLD:-5}000"
 stop_traffic

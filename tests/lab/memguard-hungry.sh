@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# figures: of the counted clock on any kernel
+# figures: of the counted clock on any kernel and platform
 # Four cores with unlimited demand, each with its own budget, at periods of 1 ms and of
 # 100 us. HOLD is the duration in seconds; ten minutes: HOLD=600.
 # shellcheck disable=SC2034 # for memguard.sh
