@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# figures: of the counted clock
+# figures: of the counted clock on any platform
 # cpus: 2
 # Two `guard run`s at once, with the module: the first to end takes no budget from the other.
 cd /results || exit

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# figures: of the counted clock
+# figures: of the counted clock on any platform
 # kernels: stock:6.12 stock:newest
 # On a core with a small budget a real-time task gets its share beside an ordinary task if the
 # fair server's part of a second is less than the time for which the core runs. If it is more,

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# figures: of the counted clock
+# figures: of the counted clock, on which a nanosecond is an instruction
 # cpus: 1
 # A core far below its budget has no period timer. That costs almost nothing; still no period
 # exceeds its budget, and none falls short by more than 1/64. A core near its budget has a

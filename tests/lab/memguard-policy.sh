@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# figures: of the counted clock on Debian's kernel
+# figures: of the counted clock on Debian's kernel and any platform
 # The policy's guarantees, as figures of the module on the counted clock: four
 # cores, page faults, cores 1 and 2 with more demand than budget.
 . "$(dirname "$0")/check.sh"
