@@ -231,11 +231,17 @@ impl Platform {
     /// Each field's own range is checked already; these are the conditions on several fields
     /// together.
     fn check(&self, text: &str, faults: &mut Vec<Fault>) {
-        let mut fault = |field: &str, why: String| {
-            let last = field.rsplit('.').next().unwrap_or(field);
-            let at = text.find(last).unwrap_or(0);
+        let table = DeTable::parse(text);
+        let mut leaves = Vec::new();
+        if let Ok(table) = &table {
+            flatten("", table.get_ref(), &mut leaves);
+        }
+        let mut fault_at = |place: &str, field: &str, why: String| {
+            let at = leaves.iter().find(|leaf| leaf.0 == place);
+            let at = at.map_or(0, |leaf| leaf.1);
             faults.push(Fault::at(text, at, field, why));
         };
+        let mut fault = |field: &str, why: String| fault_at(field, field, why);
         let line = self.machine.line_bytes;
         let core = &self.machine.core;
         let size = |cache: CacheSettings| (cache.size_bytes, cache.ways);
@@ -277,6 +283,7 @@ impl Platform {
             fault("machine.shared.partitions", why);
         }
         for (path, [least, most]) in &self.fit {
+            let mut fault = |path: &str, why| fault_at(&format!("fit.{path}"), path, why);
             match self.get(path) {
                 Some(value) if (*least..=*most).contains(&value) => {}
                 Some(value) => {

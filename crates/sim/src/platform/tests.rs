@@ -105,7 +105,11 @@ fn every_wrong_field_is_named_with_its_line_and_range() {
 #[test]
 fn what_does_not_go_together_is_named() {
     let text = PI.replace("size_bytes = 524288", "size_bytes = 524289");
-    assert!(faults(&text)[0].contains("machine.shared.cache.size_bytes: has to be a multiple"));
+    let why = format!(
+        "board.toml line {}, machine.shared.cache.size_bytes: has to be a multiple",
+        line_of("size_bytes = 524288")
+    );
+    assert!(faults(&text)[0].starts_with(&why), "{:?}", faults(&text));
     for parts in ["[4, 4, 4]", "[4, 4, 4, 5]"] {
         let text = PI.replace(
             "inclusive = ",
@@ -121,10 +125,11 @@ fn what_does_not_go_together_is_named() {
         "\"controller.row_hit_cap\" = [",
         "\"controller.row_hit_cap\" = [60, 64]\n#",
     );
+    let (line, found) = (line_of("\"controller.row_hit_cap\" ="), faults(&text));
     assert!(
-        faults(&text)[0].contains("has to be from 60 to 64"),
-        "{:?}",
-        faults(&text)
+        found[0].starts_with(&format!("board.toml line {line}, controller.row_hit_cap: "))
+            && found[0].contains("has to be from 60 to 64"),
+        "{found:?}"
     );
     let text = PI.replace("\"controller.row_hit_cap\"", "\"controller.row_hits\"");
     assert!(faults(&text)[0].contains("is not a number of a platform"));
