@@ -18,6 +18,7 @@
 #define LIBPFM(file) "libpfm4, lib/events/" file
 #define PERF "Linux, perf_event_open(2)"
 #define SDM "Intel SDM vol. 3B, 253669-026US, appendix A"
+#define INTEL_LIST(file) "Intel's event lists, intel/perfmon 6dadedf, " file
 
 /* Arm: L2D_CACHE_REFILL and L2D_CACHE_WB, L3D_CACHE_REFILL, LL_CACHE_MISS_RD. */
 #define L2_REFILL 0x17
@@ -32,6 +33,10 @@
 #define L2_LINES_IN 0x07f1
 #define OFFCORE_DATA_READS 0x08b0
 #define L2_LINES_IN_SELF 0x7024
+/* Intel's small cores: L2_LINES_IN.S, .E, .M and .F. */
+#define L2_LINES_IN_SEMF 0x1e25
+/* Intel: requests that leave the core, by a mask of requests and responses in config1. */
+#define OFFCORE 0x01b7
 /* Intel: BUS_TRANS_BURST.SELF, full lines on the bus: refills and write-backs. */
 #define BUS_BURSTS_SELF 0x406e
 /*
@@ -44,14 +49,15 @@
 /* The L2 is the last level. Each core of a cluster counts the refills that it requests itself. */
 #define L2_LAST(name, source, sure) \
 	{ name, source, L2_REFILL, L2_WRITE_BACK, MW_EVENT_RAW, 64, \
-	  MW_PREFETCHES | MW_WRITES, sure, 0, 0 }
+	  MW_PREFETCHES | MW_WRITES, sure, 0, 0, 0 }
 /*
  * The core has a private L2 and its cluster an L3. The core's write-backs go to the L3 and are not
  * counted. A cluster without private L2s has no L3 event either; there L2_REFILL counts at the
  * cluster's cache.
  */
 #define L3_LAST(name, source, sure) \
-	{ name, source, L3_REFILL, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, sure, 0, 0 }
+	{ name, source, L3_REFILL, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, sure, 0, 0, \
+	  0 }
 /*
  * If firmware sets CPUECTLR_EL1.EXTLLC, the event counts reads that miss the system cache.
  * Otherwise it counts refills by reads of the cluster's last cache: the L3, or the core's L2 if the
@@ -59,15 +65,15 @@
  */
 #define SYSTEM_LAST(name, source, sure) \
 	{ name, source, LAST_LEVEL_READ_MISS, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, \
-	  sure, 0, 0 }
+	  sure, 0, 0, 0 }
 /* Zen: a line that a prefetcher fetched into the L2 is no fill from DRAM when the L1 gets it. */
 #define ZEN(name, source, sure) \
 	{ name, source, DEMAND_FILLS, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, sure, 0, \
-	  PREFETCH_MISSES }
+	  PREFETCH_MISSES, 0 }
 /* Skylake and later: the core's prefetches into L1 and L2 count; those into the L3 do not. */
-#define INTEL(name, folder) \
-	{ name, PMU_EVENTS("x86/" folder), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64, \
-	  MW_PREFETCHES | MW_WRITES, MW_LISTED, 0, 0 }
+#define INTEL(name, source) \
+	{ name, source, LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, \
+	  MW_LISTED, 0, 0, 0 }
 /*
  * Sandy Bridge to Broadwell: prefetches into the L2 do not count as misses of the last level, so a
  * stream would pass uncounted. So count all lines that enter the L2, including those that the L3
@@ -75,26 +81,39 @@
  */
 #define INTEL_L2(name, folder) \
 	{ name, PMU_EVENTS("x86/" folder), L2_LINES_IN, 0, MW_EVENT_RAW, 64, \
-	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED, 0, 0 }
+	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED, 0, 0, 0 }
 /*
- * A raw code reaches only one of a hybrid processor's two PMUs. perf's name means the same event on
- * both. On the small cores it counts only the L1's prefetches.
+ * Requests by instructions and by all prefetchers; the mask selects those that miss the last level.
+ * Some masks are the sum of those that the list has for data, for lines to write to and for code.
  */
-#define INTEL_HYBRID(name, source) \
-	{ name, source, LONGEST_LATENCY_MISS, 0, MW_EVENT_CACHE_MISSES, 64, \
-	  MW_WRITES, MW_LISTED, 0, 0 }
-/* Atoms: misses of the L2, or of the L3 if there is one. Prefetches of the L1 count. */
-#define ATOM(name, folder) \
-	{ name, PMU_EVENTS("x86/" folder), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64, \
-	  MW_WRITES, MW_LISTED, 0, 0 }
+#define INTEL_OFFCORE(name, source, mask) \
+	{ name, source, OFFCORE, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, MW_LISTED, 0, 0, \
+	  mask }
+/*
+ * Crestmont and Skymont: misses of the last level are without the L2's prefetches. So count all
+ * lines that enter the L2, including those that the L3 supplies.
+ */
+#define ATOM_L2(name, file) \
+	{ name, INTEL_LIST(file), L2_LINES_IN_SEMF, 0, MW_EVENT_RAW, 64, \
+	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_MANUAL, 0, 0, 0 }
+/*
+ * Misses of the L2, or of the L3 if there is one. Prefetches of the L1 count, those of the L2 do
+ * not.
+ */
+#define ATOM(name, source) \
+	{ name, source, LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64, \
+	  MW_WRITES, MW_LISTED, 0, 0, 0 }
 
 static const struct mw_event events[] = {
 	/* Names that MemGuard uses. */
 	L2_LAST("armv7", ARMV7_ARM, MW_MANUAL),
 	L2_LAST("armv8", ARMV8_ARM, MW_MANUAL),
+	/* SDM: "excludes cache line fills due to a L2 hardware-prefetch". */
+	{ "nehalem", PMU_EVENTS("x86/nehalemep"), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64,
+	  MW_WRITES, MW_LISTED, 0, 0, 0 },
 	/* Lines that are fetched in order to write to them do not count. */
 	{ "snb", PMU_EVENTS("x86/sandybridge"), OFFCORE_DATA_READS, 0, MW_EVENT_RAW, 64,
-	  MW_PREFETCHES | MW_SHARED_HITS, MW_LISTED, 0, 0 },
+	  MW_PREFETCHES | MW_SHARED_HITS, MW_LISTED, 0, 0, 0 },
 
 	L2_LAST("cortex-a7", ARM_DATA("cortex-a7"), MW_MANUAL),
 	L2_LAST("cortex-a15", ARM_DATA("cortex-a15"), MW_MANUAL),
@@ -136,59 +155,60 @@ static const struct mw_event events[] = {
 	SYSTEM_LAST("neoverse-v3", PMU_EVENTS_7_3("arm64/arm/neoverse-v3"), MW_LISTED),
 	/* Lines of 256 bytes. */
 	{ "a64fx", PMU_EVENTS("arm64/fujitsu/a64fx"), L2_REFILL, L2_WRITE_BACK, MW_EVENT_RAW, 256,
-	  MW_PREFETCHES | MW_WRITES, MW_LISTED, 0, 0 },
+	  MW_PREFETCHES | MW_WRITES, MW_LISTED, 0, 0, 0 },
 	L3_LAST("olympus", PMU_EVENTS_7_3("arm64/nvidia/t410"), MW_LISTED),
 	/* The L3 is a system cache; the core has no event for it. */
 	{ "emag", PMU_EVENTS("arm64/ampere/emag"), L2_REFILL, 0, MW_EVENT_RAW, 64,
-	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED, 0, 0 },
+	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED, 0, 0, 0 },
 	{ "ampereone", PMU_EVENTS("arm64/ampere/ampereone"), L2_REFILL, 0, MW_EVENT_RAW, 64,
-	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED, 0, 0 },
+	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED, 0, 0, 0 },
 	/* Private L2s, a shared L3. The kernel's lists lack the common events; libpfm4 has them. */
 	{ "thunderx2", LIBPFM("arm_cavium_tx2_events.h"), L2_REFILL, 0, MW_EVENT_RAW, 64,
-	  MW_WRITES | MW_SHARED_HITS, MW_MANUAL, 0, 0 },
+	  MW_WRITES | MW_SHARED_HITS, MW_MANUAL, 0, 0, 0 },
 	{ "tsv110", LIBPFM("arm_hisilicon_kunpeng_events.h"), L2_REFILL, 0, MW_EVENT_RAW, 64,
-	  MW_WRITES | MW_SHARED_HITS, MW_MANUAL, 0, 0 },
+	  MW_WRITES | MW_SHARED_HITS, MW_MANUAL, 0, 0, 0 },
 	/* The core counts no misses of its cluster's L2. */
 	{ "apple", "Linux 7.3, drivers/perf/apple_m1_cpu_pmu.c", 0, 0, MW_EVENT_NONE, 64, 0,
-	  MW_LISTED, 0, 0 },
+	  MW_LISTED, 0, 0, 0 },
 
 	{ "core2", SDM ", Core 2", L2_LINES_IN_SELF, 0, MW_EVENT_RAW, 64,
-	  MW_PREFETCHES | MW_WRITES, MW_MANUAL, BUS_BURSTS_SELF, 0 },
+	  MW_PREFETCHES | MW_WRITES, MW_MANUAL, BUS_BURSTS_SELF, 0, 0 },
 	{ "bonnell", PMU_EVENTS("x86/bonnell"), L2_LINES_IN_SELF, 0, MW_EVENT_RAW, 64,
-	  MW_PREFETCHES | MW_WRITES, MW_LISTED, BUS_BURSTS_SELF, 0 },
-	/* SDM: "excludes cache line fills due to a L2 hardware-prefetch". */
-	{ "nehalem", PMU_EVENTS("x86/nehalemep"), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64,
-	  MW_WRITES, MW_LISTED, 0, 0 },
-	{ "westmere", PMU_EVENTS("x86/westmereep-sp"), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64,
-	  MW_WRITES, MW_LISTED, 0, 0 },
+	  MW_PREFETCHES | MW_WRITES, MW_LISTED, BUS_BURSTS_SELF, 0, 0 },
+	/* Also Lynnfield and Nehalem-EX. */
+	INTEL_OFFCORE("nehalem-ep", PMU_EVENTS("x86/nehalemep"), 0xf877),
+	INTEL_OFFCORE("westmere", PMU_EVENTS("x86/westmereep-sp"), 0xf877),
 	INTEL_L2("sandybridge", "sandybridge"),
 	INTEL_L2("ivybridge", "ivybridge"),
 	INTEL_L2("haswell", "haswell"),
 	INTEL_L2("broadwell", "broadwell"),
-	INTEL("skylake", "skylake"),
-	INTEL("skylake-x", "skylakex"),
-	INTEL("icelake", "icelake"),
-	INTEL("icelake-x", "icelakex"),
-	INTEL("rocketlake", "rocketlake"),
-	INTEL("tigerlake", "tigerlake"),
-	INTEL("sapphirerapids", "sapphirerapids"),
-	INTEL("emeraldrapids", "emeraldrapids"),
-	INTEL("graniterapids", "graniterapids"),
-	INTEL_HYBRID("alderlake", PMU_EVENTS("x86/alderlake")),
-	INTEL_HYBRID("meteorlake", PMU_EVENTS("x86/meteorlake")),
-	INTEL_HYBRID("lunarlake", PMU_EVENTS("x86/lunarlake")),
-	INTEL_HYBRID("arrowlake", PMU_EVENTS_7_3("x86/arrowlake")),
-	INTEL_HYBRID("pantherlake", PMU_EVENTS_7_3("x86/pantherlake")),
-	ATOM("silvermont", "silvermont"),
-	ATOM("goldmont", "goldmont"),
-	ATOM("goldmont-plus", "goldmontplus"),
-	ATOM("tremont", "elkhartlake"),
-	ATOM("gracemont", "alderlaken"),
-	ATOM("grandridge", "grandridge"),
-	ATOM("sierraforest", "sierraforest"),
-	{ "clearwaterforest", PMU_EVENTS_7_3("x86/clearwaterforest"), LONGEST_LATENCY_MISS, 0,
-	  MW_EVENT_RAW, 64, MW_WRITES, MW_LISTED, 0, 0 },
-	ATOM("knightslanding", "knightslanding"),
+	INTEL("skylake", PMU_EVENTS("x86/skylake")),
+	INTEL("skylake-x", PMU_EVENTS("x86/skylakex")),
+	INTEL("icelake", PMU_EVENTS("x86/icelake")),
+	INTEL("icelake-x", PMU_EVENTS("x86/icelakex")),
+	INTEL("rocketlake", PMU_EVENTS("x86/rocketlake")),
+	INTEL("tigerlake", PMU_EVENTS("x86/tigerlake")),
+	INTEL("sapphirerapids", PMU_EVENTS("x86/sapphirerapids")),
+	INTEL("emeraldrapids", PMU_EVENTS("x86/emeraldrapids")),
+	INTEL("graniterapids", PMU_EVENTS("x86/graniterapids")),
+	/* The large cores of hybrids; the small ones follow. */
+	INTEL("alderlake", PMU_EVENTS("x86/alderlake")),
+	INTEL("meteorlake", PMU_EVENTS("x86/meteorlake")),
+	INTEL("lunarlake", PMU_EVENTS("x86/lunarlake")),
+	INTEL("arrowlake", PMU_EVENTS_7_3("x86/arrowlake")),
+	INTEL("pantherlake", PMU_EVENTS_7_3("x86/pantherlake")),
+	INTEL_OFFCORE("silvermont", PMU_EVENTS("x86/silvermont"), 0x16800030f7),
+	INTEL_OFFCORE("goldmont", PMU_EVENTS("x86/goldmont"), 0x36000032b7),
+	INTEL_OFFCORE("goldmont-plus", PMU_EVENTS("x86/goldmontplus"), 0x02000032b7),
+	INTEL_OFFCORE("tremont", PMU_EVENTS("x86/elkhartlake"), 0x2184000477),
+	ATOM("gracemont", PMU_EVENTS("x86/alderlaken")),
+	ATOM_L2("crestmont", "MTL 1.22"),
+	ATOM_L2("skymont", "LNL 1.26"),
+	ATOM_L2("grandridge", "GRR 1.13"),
+	ATOM_L2("sierraforest", "SRF 1.18"),
+	ATOM("darkmont", PMU_EVENTS_7_3("x86/pantherlake")),
+	ATOM("clearwaterforest", PMU_EVENTS_7_3("x86/clearwaterforest")),
+	ATOM("knightslanding", PMU_EVENTS("x86/knightslanding")),
 
 	ZEN("zen1", "AMD PPR 54945, family 17h model 01h, PMCx043 and PMCx072", MW_MANUAL),
 	ZEN("zen2", PMU_EVENTS("x86/amdzen2"), MW_LISTED),
@@ -198,18 +218,18 @@ static const struct mw_event events[] = {
 
 	/* The SBI's PMU extension: the firmware chooses the event for perf's name. */
 	{ "riscv", "RISC-V SBI 0.3, PMU extension", 0, 0, MW_EVENT_LAST_LEVEL_READ_MISSES, 64, 0,
-	  MW_MANUAL, 0, 0 },
+	  MW_MANUAL, 0, 0, 0 },
 	{ "c910", PMU_EVENTS("riscv/thead/c900-legacy"), 0x11, 0, MW_EVENT_RAW, 64,
-	  0, MW_LISTED, 0, 0 },
+	  0, MW_LISTED, 0, 0, 0 },
 
 	/* perf's names, on any processor. */
-	{ "cache-misses", PERF, 0, 0, MW_EVENT_CACHE_MISSES, 64, 0, MW_MANUAL, 0, 0 },
-	{ "page-faults", PERF, 0, 0, MW_EVENT_PAGE_FAULTS, 0, 0, MW_MANUAL, 0, 0 },
-	{ "minor-faults", PERF, 0, 0, MW_EVENT_MINOR_FAULTS, 0, 0, MW_MANUAL, 0, 0 },
-	{ "soft", PERF, 0, 0, MW_EVENT_PAGE_FAULTS, 0, 0, MW_MANUAL, 0, 0 },
+	{ "cache-misses", PERF, 0, 0, MW_EVENT_CACHE_MISSES, 64, 0, MW_MANUAL, 0, 0, 0 },
+	{ "page-faults", PERF, 0, 0, MW_EVENT_PAGE_FAULTS, 0, 0, MW_MANUAL, 0, 0, 0 },
+	{ "minor-faults", PERF, 0, 0, MW_EVENT_MINOR_FAULTS, 0, 0, MW_MANUAL, 0, 0, 0 },
+	{ "soft", PERF, 0, 0, MW_EVENT_PAGE_FAULTS, 0, 0, MW_MANUAL, 0, 0, 0 },
 	/* Not memory traffic; for trying out the machine. */
-	{ "cycles", PERF, 0, 0, MW_EVENT_CYCLES, 64, 0, MW_MANUAL, 0, 0 },
-	{ "instructions", PERF, 0, 0, MW_EVENT_INSTRUCTIONS, 64, 0, MW_MANUAL, 0, 0 },
+	{ "cycles", PERF, 0, 0, MW_EVENT_CYCLES, 64, 0, MW_MANUAL, 0, 0, 0 },
+	{ "instructions", PERF, 0, 0, MW_EVENT_INSTRUCTIONS, 64, 0, MW_MANUAL, 0, 0, 0 },
 };
 
 /*
@@ -287,9 +307,9 @@ static const struct mw_processor processors[] = {
 	{ "bonnell", MW_INTEL, 6, 0x1c, 0x1c },
 	{ "bonnell", MW_INTEL, 6, 0x26, 0x27 },
 	{ "bonnell", MW_INTEL, 6, 0x35, 0x36 },
-	{ "nehalem", MW_INTEL, 6, 0x1a, 0x1a },
-	{ "nehalem", MW_INTEL, 6, 0x1e, 0x1f },
-	{ "nehalem", MW_INTEL, 6, 0x2e, 0x2e },
+	{ "nehalem-ep", MW_INTEL, 6, 0x1a, 0x1a },
+	{ "nehalem-ep", MW_INTEL, 6, 0x1e, 0x1f },
+	{ "nehalem-ep", MW_INTEL, 6, 0x2e, 0x2e },
 	{ "westmere", MW_INTEL, 6, 0x25, 0x25 },
 	{ "westmere", MW_INTEL, 6, 0x2c, 0x2c },
 	{ "westmere", MW_INTEL, 6, 0x2f, 0x2f },
@@ -362,6 +382,17 @@ static const struct mw_processor processors[] = {
 	{ "zen1", MW_HYGON, 0x18, 0x00, 0x0f },
 };
 
+/* Hybrids: the events of their large and small cores, which share a model. */
+static const struct {
+	const char *large, *small;
+} hybrids[] = {
+	{ "alderlake", "gracemont" },
+	{ "meteorlake", "crestmont" },
+	{ "lunarlake", "skymont" },
+	{ "arrowlake", "skymont" },
+	{ "pantherlake", "darkmont" },
+};
+
 /**
  * mw_events() - all events
  * @count: set to the number of events
@@ -395,19 +426,40 @@ const struct mw_event *mw_event_named(const char *name)
 }
 
 /**
+ * mw_small_cores() - the event of a hybrid's small cores
+ * @large: the name of its large cores' event
+ *
+ * Return: the name, or NULL if the processor is not a hybrid.
+ */
+const char *mw_small_cores(const char *large)
+{
+	for (u32 i = 0; i < ARRAY_ROWS(hybrids); i++)
+		if (!strcmp(hybrids[i].large, large))
+			return hybrids[i].small;
+	return NULL;
+}
+
+/**
  * mw_event_of() - the event that counts a processor's memory traffic, or NULL if unknown
  * @vendor: enum mw_vendor
  * @family: CPUID family; 0 for Arm
  * @model: CPUID model, or the part number in MIDR_EL1
+ * @core: enum mw_core_type; if that of a hybrid is unknown, the result is the large cores' event
  */
-const struct mw_event *mw_event_of(u32 vendor, u32 family, u32 model)
+const struct mw_event *mw_event_of(u32 vendor, u32 family, u32 model, u32 core)
 {
-	for (u32 i = 0; i < ARRAY_ROWS(processors); i++) {
+	const struct mw_processor *found = NULL;
+	const char *small;
+
+	for (u32 i = 0; i < ARRAY_ROWS(processors) && !found; i++) {
 		const struct mw_processor *p = &processors[i];
 
 		if (p->vendor == vendor && p->family == family && p->first <= model &&
 		    model <= p->last)
-			return mw_event_named(p->event);
+			found = p;
 	}
-	return NULL;
+	if (!found)
+		return NULL;
+	small = core == MW_SMALL_CORE ? mw_small_cores(found->event) : NULL;
+	return mw_event_named(small ? small : found->event);
 }

@@ -34,7 +34,7 @@ enum mw_includes {
 enum mw_sure {
 	MW_SEEN, /* the self-test, on such a processor */
 	MW_LISTED, /* the kernel's list of the processor's events */
-	MW_MANUAL, /* only the processor's manual */
+	MW_MANUAL, /* only its maker's documents */
 };
 
 /*
@@ -53,6 +53,7 @@ struct mw_event {
 	u32 sure; /* enum mw_sure */
 	u64 combined; /* lines read and written in one count; 0: no such event */
 	u64 read_too; /* lines read that @read does not count: a second counter; 0: none */
+	u64 read_config1; /* perf's config1 for @read: Intel's mask of requests and responses */
 };
 
 /* Processor vendors: Arm's implementer codes (MIDR_EL1), and our own numbers. */
@@ -73,6 +74,13 @@ enum mw_vendor {
 	MW_HYGON,
 };
 
+/* Core types of Intel's hybrid processors: CPUID 1AH, EAX, bits 31 to 24. */
+enum mw_core_type {
+	MW_ANY_CORE,
+	MW_SMALL_CORE = 0x20, /* Atom */
+	MW_LARGE_CORE = 0x40, /* Core */
+};
+
 /* struct mw_processor - a range of processors and the name of their event */
 struct mw_processor {
 	const char *event;
@@ -84,6 +92,7 @@ struct mw_processor {
 const struct mw_event *mw_events(u32 *count);
 const struct mw_processor *mw_processors(u32 *count);
 const struct mw_event *mw_event_named(const char *name);
-const struct mw_event *mw_event_of(u32 vendor, u32 family, u32 model);
+const char *mw_small_cores(const char *large);
+const struct mw_event *mw_event_of(u32 vendor, u32 family, u32 model, u32 core);
 
 #endif /* MEMWARDEN_EVENTS_H */

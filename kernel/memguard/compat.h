@@ -22,6 +22,15 @@ static inline void hrtimer_setup(struct hrtimer *timer,
 }
 #endif
 
+#ifdef CONFIG_X86
+/* cpuid_eax() */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 16, 0)
+#include <asm/processor.h>
+#else
+#include <asm/cpuid/api.h>
+#endif
+#endif
+
 /*
  * mg_halt() - stop the pipeline until an interrupt arrives, and serve it. Entered with interrupts
  * off, returns with interrupts on. An interrupt that is already pending ends the wait at once.

@@ -60,27 +60,45 @@ static u64 bits_of(char *ranges)
 	return bits;
 }
 
-/* The bits that the PMU accepts in a field, from its files in sysfs. */
+/* The bits in one of the PMU's files "format", if it is of that field; @text is a page. */
+static u64 bits_of_file(struct pmu *pmu, struct attribute *attribute, const char *field,
+			char *text)
+{
+	struct device_attribute *file = container_of(attribute, struct device_attribute, attr);
+
+	if (!file->show || file->show(pmu->dev, file, text) <= 0 || !strstarts(text, field))
+		return 0;
+	return bits_of(text + strlen(field));
+}
+
+/* The bits that these files of the PMU in sysfs have for a field; @text is a page. */
+static u64 bits_of_groups(struct pmu *pmu, const struct attribute_group **groups,
+			  const char *field, char *text)
+{
+	u64 bits = 0;
+
+	for (; groups && *groups; groups++) {
+		const struct attribute_group *group = *groups;
+
+		if (!group->name || strcmp(group->name, "format"))
+			continue;
+		for (int i = 0; group->attrs && group->attrs[i]; i++)
+			if (!group->is_visible ||
+			    group->is_visible(&pmu->dev->kobj, group->attrs[i], i))
+				bits |= bits_of_file(pmu, group->attrs[i], field, text);
+	}
+	return bits;
+}
+
+/* The bits that the PMU accepts in a field. Intel's offcore_rsp is among those that perf adds. */
 static u64 field_bits(struct pmu *pmu, const char *field)
 {
-	const struct attribute_group **group;
-	struct attribute **attribute;
+	char *text = (char *)get_zeroed_page(GFP_KERNEL);
 	u64 bits = 0;
-	char *text;
 
-	text = (char *)get_zeroed_page(GFP_KERNEL);
-	for (group = pmu->attr_groups; text && group && *group; group++) {
-		if (!(*group)->name || strcmp((*group)->name, "format"))
-			continue;
-		for (attribute = (*group)->attrs; attribute && *attribute; attribute++) {
-			struct device_attribute *file =
-				container_of(*attribute, struct device_attribute, attr);
-
-			if (file->show && file->show(pmu->dev, file, text) > 0 &&
-			    strstarts(text, field))
-				bits |= bits_of(text + strlen(field));
-		}
-	}
+	if (text)
+		bits = bits_of_groups(pmu, pmu->attr_groups, field, text) |
+		       bits_of_groups(pmu, pmu->attr_update, field, text);
 	free_page((unsigned long)text);
 	return bits;
 }
@@ -110,11 +128,39 @@ static bool is_direct(const struct perf_event *event)
 #endif
 }
 
+/*
+ * The type with which perf finds the core's own PMU. PERF_TYPE_RAW reaches only the large cores of
+ * a hybrid. perf's generic events work on each core type: an open one has the PMU's type.
+ */
+static u32 type_on(unsigned int cpu, const struct mg_code *code)
+{
+	u32 type = code->type;
+
+#ifdef CONFIG_X86
+	struct perf_event_attr attr = {
+		.type = PERF_TYPE_HARDWARE,
+		.config = PERF_COUNT_HW_INSTRUCTIONS,
+		.size = sizeof(attr),
+		.disabled = 1,
+	};
+	struct perf_event *event;
+
+	if (type != PERF_TYPE_RAW || !boot_cpu_has(X86_FEATURE_HYBRID_CPU))
+		return type;
+	event = perf_event_create_kernel_counter(&attr, cpu, NULL, NULL, NULL);
+	if (IS_ERR(event))
+		return type;
+	type = event->pmu->type;
+	perf_event_release_kernel(event);
+#endif
+	return type;
+}
+
 static struct perf_event *open_event(struct mg_counter *counter, unsigned int cpu,
 				     const struct mg_code *code)
 {
 	struct perf_event_attr attr = {
-		.type = code->type,
+		.type = type_on(cpu, code),
 		.config = code->config,
 		.config1 = code->config1,
 		.config2 = code->config2,

@@ -12,6 +12,7 @@
 #include <asm/processor.h>
 #endif
 
+#include "compat.h"
 #include "events.h"
 #include "memguard.h"
 
@@ -27,6 +28,7 @@ static struct mg_event event_of(const struct mw_event *row)
 		.name = row->name,
 		.read.type = PERF_TYPE_RAW,
 		.read.config = row->read,
+		.read.config1 = row->read_config1,
 		.read_too.type = PERF_TYPE_RAW,
 		.read_too.config = row->read_too,
 		.write.type = PERF_TYPE_RAW,
@@ -36,6 +38,7 @@ static struct mg_event event_of(const struct mw_event *row)
 
 	if (mg_guard.combined && !writes_given && row->combined) {
 		event.read.config = row->combined;
+		event.read.config1 = 0;
 		event.read_too.config = 0;
 		event.write.config = 0;
 		event.both = true;
@@ -72,7 +75,7 @@ static struct mg_event event_of(const struct mw_event *row)
 
 /* struct identity - how a processor identifies itself, as in struct mw_processor */
 struct identity {
-	u32 vendor, family, model;
+	u32 vendor, family, model, core;
 };
 
 #if IS_ENABLED(CONFIG_ARM64) || IS_ENABLED(CONFIG_ARM)
@@ -89,6 +92,14 @@ static void identify(int cpu, struct identity *id)
 	*id = (struct identity){ .vendor = midr >> 24, .model = midr >> 4 & 0xfff };
 }
 #elif IS_ENABLED(CONFIG_X86)
+/* The leaf that tells the core type of a hybrid. */
+#define CPUID_HYBRID 0x1a
+
+static void read_core_type(void *core)
+{
+	*(u32 *)core = cpuid_eax(CPUID_HYBRID) >> 24;
+}
+
 static void identify(int cpu, struct identity *id)
 {
 	const struct cpuinfo_x86 *c = &cpu_data(cpu);
@@ -100,6 +111,8 @@ static void identify(int cpu, struct identity *id)
 		id->vendor = MW_AMD;
 	else if (c->x86_vendor == X86_VENDOR_HYGON)
 		id->vendor = MW_HYGON;
+	if (boot_cpu_has(X86_FEATURE_HYBRID_CPU))
+		smp_call_function_single(cpu, read_core_type, &id->core, 1);
 }
 #else
 static void identify(int cpu, struct identity *id)
@@ -117,7 +130,7 @@ static const struct mw_event *own_event(int cpu)
 	if (IS_ENABLED(CONFIG_RISCV))
 		return mw_event_named("riscv");
 	identify(cpu, &id);
-	row = mw_event_of(id.vendor, id.family, id.model);
+	row = mw_event_of(id.vendor, id.family, id.model, id.core);
 	if (row && row->type != MW_EVENT_NONE)
 		return row;
 	pr_err("CPU%d (maker %#x, family %#x, model %#x) %s: give g_hw_type=%s, or g_hw_type=page-faults where there is no PMU; the self-test of memwarden guard start tells whether it is right\n",
@@ -185,7 +198,7 @@ static int code_field(char *text, struct mg_code *code)
 	return 0;
 }
 
-/* Parses 0x17, or 0xb7:config1=0x10800. */
+/* Parses 0x17, or 0x1b7:config1=0x10800. */
 static int parse_code(char *text, struct mg_code *code)
 {
 	char *word;
@@ -213,7 +226,7 @@ static int raw_code(const char *what, const char *text, struct mg_code *code,
 			err = parse_code(rest, too);
 	}
 	if (err)
-		pr_err("%s=%s: give a raw event code such as 0x17, or 0xb7:config1=0x10800%s\n",
+		pr_err("%s=%s: give a raw event code such as 0x17, or 0x1b7:config1=0x10800%s\n",
 		       what, text, too ? ", or the sum of two, as in 0x4843+0xff72" : "");
 	return err ? -EINVAL : 0;
 }

@@ -20,7 +20,7 @@ MODULE_PARM_DESC(g_hw_type, "event by name: armv7, armv8, cortex-a53, nehalem, c
 
 static char *g_read_counter_id;
 module_param(g_read_counter_id, charp, 0444);
-MODULE_PARM_DESC(g_read_counter_id, "raw event that counts reads, as in 0x17, or 0xb7:config1=0x10800, or two of them as in 0x4843+0xff72");
+MODULE_PARM_DESC(g_read_counter_id, "raw event that counts reads, as in 0x17, or 0x1b7:config1=0x10800, or two of them as in 0x4843+0xff72");
 
 static char *g_write_counter_id;
 module_param(g_write_counter_id, charp, 0444);

@@ -20,6 +20,9 @@ const ARM_L2_REFILL: u64 = 0x17;
 /// LL_CACHE_MISS_RD of Arm: without a cluster's L3 it counts refills of the L2, unless firmware sets CPUECTLR.EXTLLC.
 const ARM_LAST_LEVEL_READ_MISS: u64 = 0x37;
 
+/// Fills of the data cache from DRAM that instructions wait for, on AMD's Zen.
+const AMD_DEMAND_FILLS: u64 = 0x4843;
+
 const LINE_BYTES: u64 = 64;
 
 /// The events that each CPU counts.
@@ -137,19 +140,26 @@ impl Event {
         }) else {
             return Err(bad("does not count as the others do"));
         };
-        Ok(Codes {
+        let codes = Codes {
             write: codes
                 .write
                 .filter(|_| self.combined || self.write.is_some()),
             ..codes
-        })
+        };
+        for code in codes.all() {
+            has_fields(root, cpu, code)?;
+        }
+        Ok(codes)
     }
 }
 
 fn named(name: &str) -> Option<Coded> {
     let event = events::named(name)?;
     let read = match event.kind {
-        Kind::Raw => EventCode::raw(event.read),
+        Kind::Raw => EventCode {
+            config1: event.read_config1,
+            ..EventCode::raw(event.read)
+        },
         Kind::CacheMisses => EventCode::CACHE_MISSES,
         Kind::LastLevelReadMisses => EventCode::LAST_LEVEL_READ_MISSES,
         Kind::PageFaults => EventCode::PAGE_FAULTS,
@@ -195,14 +205,14 @@ pub(crate) fn raw_codes(event: &str) -> Result<Option<(EventCode, Option<EventCo
     }
 }
 
-/// Parses a raw code such as `0x17` or `0xb7:config1=0x10800`; `None` for a name.
+/// Parses a raw code such as `0x17` or `0x1b7:config1=0x10800`; `None` for a name.
 ///
 /// # Errors
 /// When the text is neither a raw code nor a name.
 fn raw_code(event: &str) -> Result<Option<EventCode>, Error> {
     let bad = |why: &str| {
         Error::BadInput(format!(
-            "event `{event}`: {why}give a name, such as page-faults, or a raw code, such as 0x17 or 0xb7:config1=0x10800"
+            "event `{event}`: {why}give a name, such as page-faults, or a raw code, such as 0x17 or 0x1b7:config1=0x10800"
         ))
     };
     let number = |text: &str| {
@@ -637,7 +647,7 @@ fn of_table(name: &str, bytes: u64, l3: bool) -> (bool, String, String) {
             "sysfs lists no L3, so hits in a system cache may count too, and budgets are then stricter than asked",
         );
     }
-    if event.read_too.is_some() {
+    if is(AMD_DEMAND_FILLS) {
         but.push("lines of prefetch instructions and of code do not count");
     }
     if !includes.prefetches {
@@ -647,7 +657,7 @@ fn of_table(name: &str, bytes: u64, l3: bool) -> (bool, String, String) {
         but.push("lines that are fetched to be written to do not count");
     }
     if but.is_empty() {
-        but.push("what other caches of the system answer counts too");
+        but.push("what other caches of the system answer may count too");
     }
     (true, what, but.join("; "))
 }
@@ -811,9 +821,21 @@ mod tests {
             ),
             (
                 Processor::Other,
-                "sierraforest",
+                "clearwaterforest",
                 true,
                 "prefetchers fetch may not count",
+            ),
+            (
+                Processor::Other,
+                "crestmont",
+                true,
+                "own caches (64 bytes each): hits in a cache behind them count too",
+            ),
+            (
+                Processor::Other,
+                "silvermont",
+                true,
+                "from memory (64 bytes each): what other caches of the system answer may count too",
             ),
             (
                 Processor::Other,
@@ -1064,7 +1086,7 @@ mod tests {
             let event = ask(Some(text), None).unwrap();
             assert_eq!((event.on(0).unwrap(), event.write), (both, None), "{text}");
         }
-        let event = ask(Some("0xb7:config1=0x1+0x18"), None).unwrap();
+        let event = ask(Some("0x1b7:config1=0x1+0x18"), None).unwrap();
         let codes = event.kinds[0].1;
         assert_eq!(
             (codes.read.config1, codes.read_too.unwrap().config),
@@ -1138,37 +1160,32 @@ mod tests {
 
     #[test]
     fn a_code_has_more_fields_where_its_pmu_has_them() {
-        let code = raw_code("0xb7:config1=0x10800").unwrap().unwrap();
+        let code = raw_code("0x1b7:config1=0x10800").unwrap().unwrap();
         assert_eq!(
             (code.config, code.config1, code.config2),
-            (0xb7, 0x10800, 0)
+            (0x1b7, 0x10800, 0)
         );
-        assert_eq!(raw_text(code), "0xb7:config1=0x10800");
+        assert_eq!(raw_text(code), "0x1b7:config1=0x10800");
         for (text, why) in [
-            ("0xb7:config3=0x1", "no field `config3`"),
-            ("0xb7:config1=1", "give a name"),
-            ("0xb7:config1", "give a name"),
-            ("0xb7:config1=0x1:config1=0x2", "config1 is given twice"),
+            ("0x1b7:config3=0x1", "no field `config3`"),
+            ("0x1b7:config1=1", "give a name"),
+            ("0x1b7:config1", "give a name"),
+            ("0x1b7:config1=0x1:config1=0x2", "config1 is given twice"),
         ] {
             let said = raw_code(text).unwrap_err().to_string();
             assert!(said.contains(why), "{text}: {said}");
         }
         let folder = tempfile::tempdir().unwrap();
-        let pmu = folder
-            .path()
-            .join("sys/bus/event_source/devices/cpu/format");
-        std::fs::create_dir_all(&pmu).unwrap();
-        std::fs::write(pmu.join("event"), "config:0-7\n").unwrap();
-        std::fs::write(pmu.join("offcore_rsp"), "config1:0-37,63\n").unwrap();
+        pmu_of(&folder, "cpu", None);
         let root = Root::at(folder.path());
         has_fields(&root, 0, code).unwrap();
         let refused = |text: &str| {
             let code = raw_code(text).unwrap().unwrap();
             has_fields(&root, 0, code).unwrap_err().to_string()
         };
-        let said = refused("0xb7:config2=0x1");
+        let said = refused("0x1b7:config2=0x1");
         assert!(said.contains("(cpu) has no field for config2"), "{said}");
-        let said = refused("0xb7:config1=0x4000000000");
+        let said = refused("0x1b7:config1=0x4000000000");
         assert!(said.contains("bits 0x8000003fffffffff alone"), "{said}");
     }
 
@@ -1187,6 +1204,41 @@ mod tests {
             std::fs::write(registers.join("midr_el1"), format!("{midr}\n")).unwrap();
         }
         Root::at(folder.path())
+    }
+
+    /// Intel's PMU of these CPUs, or of all.
+    fn pmu_of(folder: &tempfile::TempDir, name: &str, cpus: Option<&str>) {
+        let pmu = folder
+            .path()
+            .join("sys/bus/event_source/devices")
+            .join(name);
+        std::fs::create_dir_all(pmu.join("format")).unwrap();
+        std::fs::write(pmu.join("format/event"), "config:0-7\n").unwrap();
+        std::fs::write(pmu.join("format/offcore_rsp"), "config1:0-37,63\n").unwrap();
+        if let Some(cpus) = cpus {
+            std::fs::write(pmu.join("cpus"), cpus).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_hybrids_core_types_count_their_own_events() {
+        let folder = tempfile::tempdir().unwrap();
+        let cpu = |cpu: usize| {
+            format!(
+                "processor\t: {cpu}\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 170\nmodel name\t: x\n"
+            )
+        };
+        let root = machine_of(&folder, &(0..3).map(cpu).collect::<Vec<_>>().join("\n"));
+        std::fs::write(folder.path().join("sys/devices/system/cpu/online"), "0-2\n").unwrap();
+        pmu_of(&folder, "cpu_core", Some("0\n"));
+        pmu_of(&folder, "cpu_atom", Some("1-2\n"));
+        let event = choose_on(&root, &StartOptions::default(), |_| true).unwrap();
+        assert_eq!(event.name, "meteorlake@0,crestmont@1-2");
+        let read = |cpu| event.on_below(&root, cpu).unwrap().read;
+        assert_eq!(
+            [read(0), read(2)],
+            [EventCode::raw(0x412e), EventCode::raw(0x1e25)]
+        );
     }
 
     /// A machine with this /proc/cpuinfo.
@@ -1242,8 +1294,9 @@ mod tests {
         let chosen = |cpuinfo: &str| {
             let folder = tempfile::tempdir().unwrap();
             let root = machine_of(&folder, cpuinfo);
+            pmu_of(&folder, "cpu", None);
             let event = choose_on(&root, &StartOptions::default(), |_| true)?;
-            let read = event.on(0)?.read;
+            let read = event.on_below(&root, 0)?.read;
             Ok::<_, Error>((event.name, read))
         };
         let of = |maker, family: u32, model: u32| {
@@ -1252,7 +1305,16 @@ mod tests {
             )
         };
         for (maker, family, model, name, code) in [
-            ("GenuineIntel", 6, 0x1a, "nehalem", EventCode::raw(0x412e)),
+            (
+                "GenuineIntel",
+                6,
+                0x1a,
+                "nehalem-ep",
+                EventCode {
+                    config1: 0xf877,
+                    ..EventCode::raw(0x01b7)
+                },
+            ),
             ("GenuineIntel", 6, 0x3c, "haswell", EventCode::raw(0x07f1)),
             (
                 "GenuineIntel",
@@ -1261,14 +1323,8 @@ mod tests {
                 "emeraldrapids",
                 EventCode::raw(0x412e),
             ),
-            // On a hybrid processor a raw code works on only one kind of core.
-            (
-                "GenuineIntel",
-                6,
-                0x97,
-                "alderlake",
-                EventCode::CACHE_MISSES,
-            ),
+            // A hybrid whose cores have one PMU, as in some virtual machines.
+            ("GenuineIntel", 6, 0x97, "alderlake", EventCode::raw(0x412e)),
             ("AuthenticAMD", 25, 0x61, "zen4", EventCode::raw(0x4843)),
             ("HygonGenuine", 24, 1, "zen1", EventCode::raw(0x4843)),
         ] {

@@ -16,7 +16,7 @@ use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings;
 
 use crate::mapping::page_bytes;
-use crate::{Error, Result, Root, holders};
+use crate::{Error, Result, Root, holders, pmu};
 
 /// The event: perf's type and config numbers (`linux/perf_event.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,6 +162,10 @@ impl OverflowCounter {
     /// When the kernel refuses: no such event, no free counter, no permission.
     pub fn open(cpu: usize, code: EventCode, of: Of<'_>, user_only: bool) -> Result<Self> {
         let mut attributes = attributes(code);
+        if code.kind == bindings::PERF_TYPE_RAW {
+            let own = pmu::raw_type(&Root::system(), cpu);
+            attributes.type_ = own.unwrap_or(code.kind);
+        }
         attributes.__bindgen_anon_1.sample_period = FAR;
         attributes.__bindgen_anon_2.wakeup_events = 1;
         attributes.sample_type = SAMPLE_TIME;
@@ -177,7 +181,13 @@ impl OverflowCounter {
             attributes.read_format = TIMES;
         }
         let system = |source| Error::System {
-            attempt: format!("count event {}:{:#x} on CPU {cpu}", code.kind, code.config),
+            attempt: match code.config1 {
+                0 => format!("count event {}:{:#x} on CPU {cpu}", code.kind, code.config),
+                mask => format!(
+                    "count event {}:{:#x}:config1={mask:#x} on CPU {cpu}",
+                    code.kind, code.config
+                ),
+            },
             source,
         };
         let file = open(&mut attributes, cpu, of).map_err(system)?;

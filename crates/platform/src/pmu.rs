@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The format fields of a core's PMU, from sysfs.
+//! A core's PMU: its name, its type and its format fields, from sysfs.
 //!
-//! Source: Documentation/ABI/testing/sysfs-bus-event_source-devices-format.
+//! Source: Documentation/ABI/testing/sysfs-bus-event_source-devices-format; for a hybrid's types, perf_event_open(2).
 
 use crate::Root;
 use crate::cpus::CpuSet;
 
 const DEVICES: &str = "/sys/bus/event_source/devices";
+
+/// The PMUs of an Intel hybrid's small cores (Atom): some have two kinds of them.
+pub const SMALL_CORES: [&str; 2] = ["cpu_atom", "cpu_lowpower"];
+/// The PMU of an Intel hybrid's large cores (Core).
+pub const LARGE_CORES: &str = "cpu_core";
 
 /// The PMU that counts raw events on this CPU.
 #[must_use]
@@ -14,6 +19,17 @@ pub fn of_cpu(root: &Root, cpu: usize) -> Option<String> {
     let mut pmus = root.names(DEVICES);
     pmus.sort();
     pmus.into_iter().find(|pmu| is_of_core(root, cpu, pmu))
+}
+
+/// The number with which raw events are requested on this CPU, if it isn't `PERF_TYPE_RAW`. That reaches only the large
+/// cores of a hybrid; the small cores' PMUs have numbers of their own.
+#[must_use]
+pub fn raw_type(root: &Root, cpu: usize) -> Option<u32> {
+    let pmu = of_cpu(root, cpu).filter(|pmu| SMALL_CORES.contains(&pmu.as_str()))?;
+    root.text(&format!("{DEVICES}/{pmu}/type"))?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// The PMU that counts raw events on this CPU, and the bits of `config1` or `config2` that its events use.
@@ -31,11 +47,10 @@ pub fn field_bits(root: &Root, cpu: usize, field: &str) -> (Option<String>, u64)
     (Some(pmu), bits)
 }
 
-/// Arm's PMUs have the core's name; x86's are `cpu`, or `cpu_core` and `cpu_atom`. If there are several, each lists its
-/// CPUs.
+/// Arm's PMUs have the core's name; x86's are `cpu`, or those of a hybrid. If there are several, each lists its CPUs.
 fn is_of_core(root: &Root, cpu: usize, pmu: &str) -> bool {
     let arm = pmu.starts_with("armv") || pmu.starts_with("apple_");
-    if !arm && !["cpu", "cpu_core", "cpu_atom"].contains(&pmu) {
+    if !arm && !["cpu", LARGE_CORES].contains(&pmu) && !SMALL_CORES.contains(&pmu) {
         return false;
     }
     match root.text(&format!("{DEVICES}/{pmu}/cpus")) {
@@ -71,21 +86,25 @@ mod tests {
     fn a_hybrids_cores_have_a_pmu_of_each_type() {
         let folder = tempfile::tempdir().unwrap();
         let devices = folder.path().join(&DEVICES[1..]);
-        for (pmu, cpus) in [
-            ("cpu_atom", Some("2-3")),
-            ("cpu_core", Some("0-1")),
-            ("uncore_imc_0", None),
+        for (pmu, number, cpus) in [
+            ("cpu_atom", "10\n", Some("2-3")),
+            ("cpu_lowpower", "11\n", Some("4")),
+            (LARGE_CORES, "4\n", Some("0-1")),
+            ("uncore_imc_0", "17\n", None),
         ] {
             std::fs::create_dir_all(devices.join(pmu)).unwrap();
+            std::fs::write(devices.join(pmu).join("type"), number).unwrap();
             if let Some(cpus) = cpus {
                 std::fs::write(devices.join(pmu).join("cpus"), cpus).unwrap();
             }
         }
         let root = Root::at(folder.path());
-        let pmus: Vec<_> = (0..5).map(|cpu| of_cpu(&root, cpu)).collect();
+        let pmus: Vec<_> = (0..6).map(|cpu| of_cpu(&root, cpu)).collect();
         let pmus: Vec<_> = pmus.iter().map(Option::as_deref).collect();
-        let (core, atom) = (Some("cpu_core"), Some("cpu_atom"));
-        assert_eq!(pmus, [core, core, atom, atom, None]);
+        let (core, atom, low) = (Some(LARGE_CORES), Some("cpu_atom"), Some("cpu_lowpower"));
+        assert_eq!(pmus, [core, core, atom, atom, low, None]);
+        let types: Vec<_> = (0..6).map(|cpu| raw_type(&root, cpu)).collect();
+        assert_eq!(types, [None, None, Some(10), Some(10), Some(11), None]);
     }
 
     #[test]

@@ -3,9 +3,9 @@
 
 use std::fmt;
 
-use memwarden_policy::events::{self, Event, Kind, vendor};
+use memwarden_policy::events::{self, Event, Kind, core_type, vendor};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::cpus::CpuSet;
 use crate::{Result, Root, cpus, pmu};
@@ -19,6 +19,14 @@ pub struct Identity {
     pub family: u32,
     /// CPUID's model, or the part number of `MIDR_EL1`.
     pub model: u32,
+    /// The core type of a hybrid, one of [`core_type`]; 0 for others.
+    #[serde(rename = "core_type", serialize_with = "as_letter")]
+    pub core: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn as_letter<S: Serializer>(core: &u32, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    core_type::letter(*core).serialize(serializer)
 }
 
 /// Reason why a processor's own event is unavailable.
@@ -65,6 +73,7 @@ impl fmt::Display for Unknown {
                 maker,
                 family,
                 model,
+                ..
             }) => write!(
                 f,
                 "CPU{} (maker {maker:#x}, family {family:#x}, model {model:#x}) ",
@@ -89,6 +98,7 @@ fn identity(root: &Root, cpu: usize) -> Option<Identity> {
             maker: midr >> 24,
             family: 0,
             model: midr >> 4 & 0xfff,
+            core: core_type::ANY,
         });
     }
     let info = root.text("/proc/cpuinfo")?;
@@ -108,6 +118,7 @@ fn identity(root: &Root, cpu: usize) -> Option<Identity> {
             maker,
             family: 0,
             model,
+            core: core_type::ANY,
         });
     }
     let maker = match field("vendor_id")? {
@@ -121,6 +132,11 @@ fn identity(root: &Root, cpu: usize) -> Option<Identity> {
         maker,
         family: number("cpu family")?,
         model: number("model")?,
+        core: match pmu::of_cpu(root, cpu).as_deref() {
+            Some(pmu) if pmu::SMALL_CORES.contains(&pmu) => core_type::SMALL,
+            Some(pmu::LARGE_CORES) => core_type::LARGE,
+            _ => core_type::ANY,
+        },
     })
 }
 
@@ -140,7 +156,7 @@ fn block(info: &str, cpu: usize) -> Option<Vec<&str>> {
 /// A machine's CPUs of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Processors {
-    /// Their identity, which a hybrid's core types share.
+    /// Their identity.
     #[serde(flatten)]
     pub identity: Identity,
     /// The PMU that counts their raw events: one for each core type of a hybrid. `None` without a PMU.
@@ -185,7 +201,7 @@ pub fn own_event(root: &Root, cpu: usize) -> std::result::Result<Event, Unknown>
     }
     let identity = identity(root, cpu);
     let unknown = |why| Err(Unknown { cpu, identity, why });
-    match identity.and_then(|of| events::of(of.maker, of.family, of.model)) {
+    match identity.and_then(|of| events::of(of.maker, of.family, of.model, of.core)) {
         None => unknown(Why::NotInTable),
         Some(event) if event.kind == Kind::None => unknown(Why::HasNone),
         Some(event) => Ok(event),

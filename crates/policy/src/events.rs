@@ -60,6 +60,8 @@ pub struct Event {
     pub kind: Kind,
     /// The code for [`Kind::Raw`]; for a name of perf's, the code that it stands for, or 0 if the table has none.
     pub read: u64,
+    /// perf's `config1` for `read`, such as Intel's mask of requests and responses; usually 0.
+    pub read_config1: u64,
     /// A second code, which counts lines read that `read` does not: both together are the event.
     pub read_too: Option<u64>,
     /// The code that counts lines written to memory.
@@ -77,14 +79,17 @@ pub struct Event {
 }
 
 impl Event {
-    /// The code that counts reads, or the sum of two, as `--event` takes it: `0x4843+0xff72`.
+    /// The code that counts reads, or the sum of two, as `--event` takes it: `0x4843+0xff72`, `0x1b7:config1=0xf833`.
     #[must_use]
     pub fn read_codes(&self) -> String {
-        let read = format!("{:#x}", self.read);
-        match self.read_too {
-            Some(too) => format!("{read}+{too:#x}"),
-            None => read,
+        let mut codes = format!("{:#x}", self.read);
+        if self.read_config1 != 0 {
+            codes += &format!(":config1={:#x}", self.read_config1);
         }
+        if let Some(too) = self.read_too {
+            codes += &format!("+{too:#x}");
+        }
+        codes
     }
 }
 
@@ -100,6 +105,26 @@ pub mod vendor {
     pub const HYGON: u32 = 0x102;
 }
 
+/// Core types of Intel's hybrid processors: bits 31 to 24 of EAX in CPUID leaf 1AH.
+pub mod core_type {
+    /// The processor is no hybrid, or the type is unknown.
+    pub const ANY: u32 = 0;
+    /// Atom.
+    pub const SMALL: u32 = 0x20;
+    /// Core.
+    pub const LARGE: u32 = 0x40;
+
+    /// Intel's letter for a core type.
+    #[must_use]
+    pub fn letter(core: u32) -> Option<&'static str> {
+        match core {
+            SMALL => Some("E"),
+            LARGE => Some("P"),
+            _ => None,
+        }
+    }
+}
+
 /// A range of processors and the name of their event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Processor {
@@ -113,6 +138,8 @@ pub struct Processor {
     pub first: u32,
     /// Last CPUID model or part number.
     pub last: u32,
+    /// The core type of a hybrid: see [`core_type`].
+    pub core: u32,
 }
 
 /// All events, in the table's order.
@@ -123,17 +150,27 @@ pub fn all() -> impl Iterator<Item = Event> {
     rows.iter().map(event)
 }
 
-/// All processors with a known event.
+/// All processors with a known event; of a hybrid, one for each core type.
 pub fn processors() -> impl Iterator<Item = Processor> {
     let mut count = 0;
     // SAFETY: the table is constant and has `count` rows.
     let rows = unsafe { slice::from_raw_parts(ffi::mw_processors(&raw mut count), count as usize) };
-    rows.iter().map(|row| Processor {
-        event: text(row.event),
-        vendor: row.vendor,
-        family: row.family,
-        first: row.first,
-        last: row.last,
+    rows.iter().flat_map(|row| {
+        let of = |event, core| Processor {
+            event: text(event),
+            vendor: row.vendor,
+            family: row.family,
+            first: row.first,
+            last: row.last,
+            core,
+        };
+        // SAFETY: the name is a constant that ends with a 0; the result is null or another such constant.
+        let small = unsafe { ffi::mw_small_cores(row.event) };
+        if small.is_null() {
+            vec![of(row.event, core_type::ANY)]
+        } else {
+            vec![of(row.event, core_type::LARGE), of(small, core_type::SMALL)]
+        }
     })
 }
 
@@ -145,11 +182,12 @@ pub fn named(name: &str) -> Option<Event> {
     unsafe { ffi::mw_event_named(name.as_ptr()).as_ref() }.map(event)
 }
 
-/// The event that counts a processor's memory traffic, if known.
+/// The event that counts a processor's memory traffic, if known. On a hybrid whose `core` is [`core_type::ANY`], it is
+/// the large cores'.
 #[must_use]
-pub fn of(vendor: u32, family: u32, model: u32) -> Option<Event> {
+pub fn of(vendor: u32, family: u32, model: u32, core: u32) -> Option<Event> {
     // SAFETY: the result is null or a row of the constant table.
-    unsafe { ffi::mw_event_of(vendor, family, model).as_ref() }.map(event)
+    unsafe { ffi::mw_event_of(vendor, family, model, core).as_ref() }.map(event)
 }
 
 fn text(pointer: *const c_char) -> &'static str {
@@ -174,6 +212,7 @@ fn event(row: &ffi::mw_event) -> Event {
             _ => Kind::None,
         },
         read: row.read,
+        read_config1: row.read_config1,
         read_too: (row.read_too > 0).then_some(row.read_too),
         write: (row.write > 0).then_some(row.write),
         combined: (row.combined > 0).then_some(row.combined),
@@ -217,13 +256,48 @@ mod tests {
         for row in processors() {
             assert!(row.first <= row.last, "{row:?}");
             for model in row.first..=row.last {
-                let event = of(row.vendor, row.family, model);
+                let event = of(row.vendor, row.family, model, row.core);
                 assert_eq!(event.map(|event| event.name), Some(row.event), "{row:?}");
             }
         }
         assert_eq!(named("z80"), None);
         assert_eq!(named("a\0b"), None);
-        assert_eq!(of(vendor::ARM, 0, 0xfff), None);
-        assert_eq!(of(vendor::INTEL, 5, 0x2a), None);
+        assert_eq!(of(vendor::ARM, 0, 0xfff, core_type::ANY), None);
+        assert_eq!(of(vendor::INTEL, 5, 0x2a, core_type::ANY), None);
+    }
+
+    #[test]
+    fn a_hybrid_has_an_event_for_each_core_type() {
+        let name = |core| of(vendor::INTEL, 6, 0xaa, core).map(|event| event.name);
+        assert_eq!(name(core_type::LARGE), Some("meteorlake"));
+        assert_eq!(name(core_type::SMALL), Some("crestmont"));
+        assert_eq!(name(core_type::ANY), Some("meteorlake"));
+        // A whole processor of small cores has a core type, too.
+        let n100 = of(vendor::INTEL, 6, 0xbe, core_type::SMALL);
+        assert_eq!(n100.map(|event| event.name), Some("gracemont"));
+        let hybrid = |row: &Processor| row.core != core_type::ANY;
+        for row in processors().filter(hybrid) {
+            let other = core_type::SMALL + core_type::LARGE - row.core;
+            let other = of(row.vendor, row.family, row.first, other).unwrap();
+            assert_ne!(other.name, row.event, "{row:?}");
+        }
+        assert!(processors().filter(hybrid).count() >= 20);
+    }
+
+    #[test]
+    fn lines_that_enter_an_atoms_l2_are_those_of_all_states() {
+        // L2_LINES_IN.S, .E, .M and .F of event 0x25.
+        let all = 0x25 | (0x02 | 0x04 | 0x08 | 0x10) << 8;
+        for name in ["crestmont", "skymont", "grandridge", "sierraforest"] {
+            assert_eq!(named(name).unwrap().read, all, "{name}");
+        }
+    }
+
+    #[test]
+    fn codes_are_as_the_option_takes_them() {
+        let codes = |name| named(name).unwrap().read_codes();
+        assert_eq!(codes("cortex-a53"), "0x17");
+        assert_eq!(codes("zen4"), "0x4843+0xff72");
+        assert_eq!(codes("westmere"), "0x1b7:config1=0xf877");
     }
 }

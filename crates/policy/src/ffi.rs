@@ -152,6 +152,7 @@ pub struct mw_event {
     pub sure: u32,
     pub combined: u64,
     pub read_too: u64,
+    pub read_config1: u64,
 }
 
 #[repr(C)]
@@ -167,5 +168,6 @@ unsafe extern "C" {
     pub fn mw_events(count: *mut u32) -> *const mw_event;
     pub fn mw_processors(count: *mut u32) -> *const mw_processor;
     pub fn mw_event_named(name: *const std::ffi::c_char) -> *const mw_event;
-    pub fn mw_event_of(vendor: u32, family: u32, model: u32) -> *const mw_event;
+    pub fn mw_small_cores(large: *const std::ffi::c_char) -> *const std::ffi::c_char;
+    pub fn mw_event_of(vendor: u32, family: u32, model: u32, core: u32) -> *const mw_event;
 }

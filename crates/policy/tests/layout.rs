@@ -5,7 +5,7 @@
 
 use std::mem::{offset_of, size_of};
 
-use memwarden_policy::events::vendor;
+use memwarden_policy::events::{core_type, vendor};
 use memwarden_policy::ffi::*;
 
 unsafe extern "C" {
@@ -28,11 +28,15 @@ fn rust_and_c_agree_on_every_size_offset_and_constant() {
         offset_of!(mw_event, includes),
         offset_of!(mw_event, sure),
         offset_of!(mw_event, combined),
+        offset_of!(mw_event, read_too),
+        offset_of!(mw_event, read_config1),
         7,
         4,
         2,
         vendor::INTEL as usize,
         vendor::HYGON as usize,
+        core_type::SMALL as usize,
+        core_type::LARGE as usize,
         size_of::<mw_processor>(),
         offset_of!(mw_processor, event),
         offset_of!(mw_processor, vendor),

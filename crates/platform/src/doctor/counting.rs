@@ -153,7 +153,7 @@ pub(super) fn memory_traffic(patient: &Patient) -> Finding {
                         format!("CPUs {cpus}: ")
                     };
                     let code = match event.kind {
-                        Kind::Raw => format!("{} ({:#x})", event.name, event.read),
+                        Kind::Raw => format!("{} ({})", event.name, event.read_codes()),
                         _ => event.name.to_owned(),
                     };
                     match event.write {

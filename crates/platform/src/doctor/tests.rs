@@ -200,7 +200,15 @@ fn the_event_is_the_processor_s_own() {
     assert_eq!(found(arm), "cortex-a53 (0x17), writes 0x18");
     let hybrid = "processor : 0\nvendor_id : GenuineIntel\ncpu family : 6\nmodel : 151";
     let hybrid = Machine::sound().with("proc/cpuinfo", hybrid);
-    assert_eq!(found(hybrid), "alderlake: only reads");
+    let pmus = "sys/bus/event_source/devices";
+    let hybrid = hybrid.with(&format!("{pmus}/cpu_core/cpus"), "0-3\n");
+    assert_eq!(found(hybrid), "alderlake (0x412e): only reads");
+    let westmere = "processor : 0\nvendor_id : GenuineIntel\ncpu family : 6\nmodel : 44";
+    let westmere = Machine::sound().with("proc/cpuinfo", westmere);
+    assert_eq!(
+        found(westmere),
+        "westmere (0x1b7:config1=0xf877): only reads"
+    );
 }
 
 #[test]

@@ -71,7 +71,8 @@ struct Curve {
 /// Other events that may count memory traffic on such processors.
 fn candidates(maker: u32) -> &'static [&'static str] {
     match maker {
-        vendor::INTEL => &["0x412e", "0x08b0", "cache-misses"],
+        // The last but one may count the L2's prefetches on small cores: L2_REQUEST.MISS.
+        vendor::INTEL => &["0x412e", "0x08b0", "0x124", "cache-misses"],
         vendor::AMD | vendor::HYGON => &[
             "0x4843+0xff72",
             "0x4844+0x1f72",

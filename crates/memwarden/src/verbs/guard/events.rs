@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use memwarden_policy::events::{self, Event, Kind, Processor, Sure, vendor};
+use memwarden_policy::events::{self, Event, Kind, Processor, Sure, core_type, vendor};
 use serde_json::{Value, json};
 
 use crate::verbs::output::outln;
@@ -65,8 +65,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     outln!("{}", lines(all, 0..0))?;
     outln!(
-        "Processors are part numbers of MIDR_EL1 (Arm) or family:models of CPUID, in hexadecimal. Counts: what the \
-         reads include besides lines that loads wait for."
+        "Processors are part numbers of MIDR_EL1 (Arm) or family:models of CPUID, in hexadecimal; of a hybrid, (P) or \
+         (E) is the core type. Counts: what the reads include besides lines that loads wait for."
     )?;
     Ok(ExitCode::SUCCESS)
 }
@@ -77,6 +77,7 @@ fn to_json(event: &Event) -> Value {
         .map(|row| {
             json!({
                 "maker": maker(row.vendor), "maker_id": row.vendor, "family": row.family, "first": row.first, "last": row.last,
+                "core_type": core_type::letter(row.core),
             })
         })
         .collect();
@@ -85,6 +86,7 @@ fn to_json(event: &Event) -> Value {
         "processors": rows,
         "asked_for_by": kind(event.kind),
         "read": event.read,
+        "read_config1": event.read_config1,
         "read_too": event.read_too,
         "write": event.write,
         "combined": event.combined,
@@ -135,11 +137,12 @@ fn processors(event: &Event) -> (String, String) {
             0 => String::new(),
             family => format!("{family:x}:"),
         };
-        models.push(if row.first == row.last {
-            format!("{family}{:x}", row.first)
-        } else {
-            format!("{family}{:x}-{:x}", row.first, row.last)
-        });
+        let last = match row.last {
+            last if last == row.first => String::new(),
+            last => format!("-{last:x}"),
+        };
+        let core = core_type::letter(row.core).map_or(String::new(), |core| format!("({core})"));
+        models.push(format!("{family}{:x}{last}{core}", row.first));
     }
     let or_none = |words: Vec<String>| match words.is_empty() {
         true => "-".to_owned(),
@@ -203,6 +206,11 @@ mod tests {
             ("Arm Microsoft".into(), "d49 d49".into())
         );
         assert_eq!(row("haswell"), ("Intel".into(), "6:3c 6:3f 6:45-46".into()));
+        assert_eq!(
+            row("gracemont").1,
+            "6:97(E) 6:9a(E) 6:b7(E) 6:ba(E) 6:bf(E) 6:be"
+        );
+        assert_eq!(row("arrowlake").1, "6:c5-c6(P)");
         assert_eq!(row("page-faults"), ("-".into(), "-".into()));
         for event in events::all() {
             let told = to_json(&event);
