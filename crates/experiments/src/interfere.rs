@@ -261,6 +261,9 @@ pub(crate) fn begin<W: run_folder::Whole>(
     let mut traffic = KnownTraffic::for_event(&control.event, interrupt);
     let findings = self_test::run(session.guard(), &cpus, &mut traffic)?;
     summary.note(said(&control.event, &findings));
+    for note in findings.iter().filter_map(Finding::note_of_written) {
+        summary.note(format!("In that test, {note}."));
+    }
     Ok((session, serde_json::to_value(findings).ok()))
 }
 

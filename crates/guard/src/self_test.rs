@@ -36,6 +36,10 @@ const LONGER: u64 = 2;
 /// all. The limit also applies to read bytes that a write event counts.
 const OF_LAST_LEVEL: f64 = 0.5;
 
+/// Counts for each written line, of an event that counts it when it is fetched. One that does not count it is near 0,
+/// and one that also counts its write-back near 2.
+const ONCE: std::ops::Range<f64> = 0.5..1.5;
+
 /// Attempts of the counting test before a deviation is a failure.
 const ATTEMPTS: u32 = 3;
 
@@ -83,12 +87,18 @@ pub struct Moved {
 pub struct Finding {
     /// The core.
     pub cpu: usize,
+    /// The event that counts its reads.
+    pub event: String,
     /// Bytes that the traffic moved.
     pub moved_bytes: u64,
     /// Bytes that the regulator counted during that.
     pub counted_bytes: u64,
     /// Counted share of the bytes served by the last cache before memory; `None` if not tested.
     pub of_last_level: Option<f64>,
+    /// What the event of reads counted of bytes that were written, as a share of them: about 1 if it counts lines when
+    /// they are fetched, as it should; 2 if it also counts their write-backs. `None` if not tested: an earlier core has
+    /// the same event, or a combined budget covers both (see [`Finding::written`]).
+    pub of_written: Option<f64>,
     /// Budget of the throttle test, in events a period.
     pub budget_events: u64,
     /// Bytes a period moved under this budget, divided by the budget.
@@ -100,6 +110,30 @@ pub struct Finding {
     pub written: Option<Written>,
     /// Why write-backs must have no budget: the event that counts them is wrong.
     pub writes_refused: Option<String>,
+}
+
+impl Finding {
+    /// What the event does with written lines, if it isn't to count each once.
+    pub fn note_of_written(&self) -> Option<String> {
+        let share = self.of_written.filter(|share| !ONCE.contains(share))?;
+        let event = &self.event;
+        if share < ONCE.start {
+            return Some(format!(
+                "event {event} counted {:.0} % of the bytes written: lines that are fetched in order to be written to use no \
+                 budget",
+                share * 100.0
+            ));
+        }
+        // A name with --combined stands for other codes.
+        let advice = if event.starts_with("0x") {
+            "; with --combined one budget covers both"
+        } else {
+            ""
+        };
+        Some(format!(
+            "event {event} counted {share:.1} times the bytes written: it counts write-backs, too{advice}"
+        ))
+    }
 }
 
 /// The result of the test of write-backs.
@@ -128,9 +162,16 @@ pub fn run(
     traffic: &mut dyn Traffic,
 ) -> Result<Vec<Finding>, Error> {
     let before = guard.settings()?;
+    let events = before.control.event.clone();
+    let mut tested = Vec::new();
     let outcome = cpus
         .iter()
-        .map(|&cpu| test_core(guard, cpu, traffic))
+        .map(|&cpu| {
+            let event = of_cpu(&events, cpu);
+            let first = !tested.contains(&event);
+            tested.push(event);
+            test_core(guard, cpu, traffic, first)
+        })
         .collect();
     guard.restore(&before)?;
     guard.reset_statistics()?;
@@ -153,6 +194,7 @@ fn test_core(
     guard: &mut dyn Regulator,
     cpu: usize,
     traffic: &mut dyn Traffic,
+    first_of_its_event: bool,
 ) -> Result<Finding, Error> {
     let control = guard.settings()?.control;
     let period = Duration::from_micros(control.period_us);
@@ -165,6 +207,10 @@ fn test_core(
     };
     let (found, of_last_level) = test.counts(Resource::Read, Resource::Read)?;
     let throttled = test.throttles(Resource::Read, Resource::Read, &found)?;
+    let of_written = match first_of_its_event {
+        true => test.of_written()?,
+        false => None,
+    };
     let (mut written, mut writes_refused) = (None, None);
     if test.control.combined && test.traffic.has(Resource::Write) {
         written = Some(test.both(&found)?);
@@ -177,9 +223,11 @@ fn test_core(
     }
     Ok(Finding {
         cpu,
+        event: of_cpu(&test.control.event, cpu),
         moved_bytes: found.bytes,
         counted_bytes: test.in_bytes(found.used),
         of_last_level,
+        of_written,
         budget_events: throttled.budget_events,
         through: throttled.through,
         throttled_periods: throttled.periods,
@@ -345,6 +393,29 @@ impl Test<'_> {
             through,
             periods: throttled.throttled_periods,
         })
+    }
+
+    /// The counted share of written bytes, for an event of reads alone: of several attempts the one that is closest to
+    /// a count for each line, since other work is counted, too.
+    fn of_written(&mut self) -> Result<Option<f64>, Error> {
+        if self.control.combined || !self.traffic.has(Resource::Write) {
+            return Ok(None);
+        }
+        let mut best: Option<f64> = None;
+        for _ in 0..ATTEMPTS {
+            let found = self.measure(Resource::Read, Resource::Write)?;
+            let Some(found) = found.filter(|found| found.whole.comparable) else {
+                return Ok(None);
+            };
+            let share = found.share(self.control.bytes_per_event);
+            if best.is_none_or(|best| (share - 1.0).abs() < (best - 1.0).abs()) {
+                best = Some(share);
+            }
+            if ONCE.contains(&share) {
+                break;
+            }
+        }
+        Ok(best)
     }
 
     /// Tests a combined budget: a written line must count when it is fetched and when it is written back, and the
@@ -539,7 +610,9 @@ mod tests {
     type Budgets = [Rc<Cell<Option<u64>>>; 2];
 
     struct Cores {
+        /// The read event's count for each line read, and for each line written.
         count_per_event: f64,
+        count_per_written: f64,
         /// Counted share of the lines that the last cache serves, if known.
         of_last_level: Option<f64>,
         throttles: bool,
@@ -585,7 +658,11 @@ mod tests {
             let written = self.written.get() + (events as f64 * of_each) as u64;
             self.written.set(written);
             let bytes = 64 * events;
-            let counted = BEGINNING as f64 + events as f64 * self.count_per_event;
+            let each = match resource {
+                Resource::Read => self.count_per_event,
+                Resource::Write => self.count_per_written,
+            };
+            let counted = BEGINNING as f64 + events as f64 * each;
             self.used.set(self.used.get() + counted as u64);
             // Each kind of traffic is throttled or not by itself.
             let throttles = match resource {
@@ -732,7 +809,7 @@ mod tests {
         throttles_writes: bool,
     ) -> Result<Vec<Finding>, String> {
         test_board(
-            count_per_event,
+            [count_per_event; 2],
             throttles,
             of_last_level,
             writes,
@@ -742,7 +819,7 @@ mod tests {
     }
 
     fn test_board(
-        count_per_event: f64,
+        [count_per_event, count_per_written]: [f64; 2],
         throttles: bool,
         of_last_level: Option<f64>,
         writes: Option<Writes>,
@@ -753,6 +830,7 @@ mod tests {
         let written: Rc<Cell<u64>> = Rc::default();
         let mut cores = Cores {
             count_per_event,
+            count_per_written,
             of_last_level,
             throttles,
             throttles_writes,
@@ -790,6 +868,43 @@ mod tests {
         assert!(findings[0].through <= 1.0 + TOLERANCE, "{findings:?}");
         assert!(test(1.15, true).is_ok());
         assert!(test(0.85, true).is_ok());
+    }
+
+    #[test]
+    fn an_event_of_reads_says_how_often_it_counts_a_written_line() {
+        for per_written in [0.0, 1.0, 2.0] {
+            let mut findings =
+                test_board([1.0, per_written], true, None, None, true, false).unwrap();
+            let finding = findings.remove(0);
+            let of_written = finding.of_written.unwrap();
+            assert!((of_written - per_written).abs() < 0.001, "{of_written}");
+            let note = finding.note_of_written();
+            assert_eq!(note.is_none(), per_written == 1.0, "{note:?}");
+            let of = |event: &str| Finding {
+                event: event.into(),
+                ..finding.clone()
+            };
+            let raw = of("0x19").note_of_written().unwrap_or_default();
+            match per_written {
+                0.0 => assert!(
+                    raw.contains("event 0x19 counted 0 % of the bytes written"),
+                    "{raw}"
+                ),
+                2.0 => assert!(
+                    raw.contains("2.0 times the bytes written") && raw.contains("--combined"),
+                    "{raw}"
+                ),
+                _ => assert_eq!(raw, ""),
+            }
+            let named = of("armv8").note_of_written().unwrap_or_default();
+            assert!(!named.contains("--combined"), "{named}");
+        }
+        let both = Writes {
+            written: 1.0,
+            ..Writes::default()
+        };
+        let findings = test_board([1.0; 2], true, None, Some(both), true, true).unwrap();
+        assert_eq!(findings[0].of_written, None);
     }
 
     #[test]
@@ -901,7 +1016,14 @@ mod tests {
             of_last_level: 0.0,
         };
         let tested = |writes, throttles_writes| {
-            test_board(1.0, true, Some(0.05), Some(writes), throttles_writes, true)
+            test_board(
+                [1.0; 2],
+                true,
+                Some(0.05),
+                Some(writes),
+                throttles_writes,
+                true,
+            )
         };
         let finding = tested(good, true).unwrap().remove(0);
         let written = finding.written.unwrap();

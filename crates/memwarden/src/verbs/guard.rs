@@ -122,7 +122,7 @@ struct Options {
     #[arg(long, value_enum, default_value = "auto")]
     backend: BackendName,
     /// Event to count: a name (armv8, nehalem, cache-misses, page-faults, ...; see guard events), or a raw code such as
-    /// 0x17 or 0xb7:config1=0x10800, or the sum of two (0x4843+0xff72); if CPUs differ, EVENT@FIRST-LAST,...; auto is each
+    /// 0x17 or 0x1b7:config1=0x10800, or the sum of two (0x4843+0xff72); if CPUs differ, EVENT@FIRST-LAST,...; auto is each
     /// processor's own event for memory traffic [default: auto]
     #[arg(long, value_name = "EVENT")]
     event: Option<String>,
@@ -461,6 +461,9 @@ fn prove(guard: &mut dyn Regulator, writes: bool, interrupt: &Interrupt) -> anyh
             finding.budget_events,
             finding.throttled_periods
         );
+        if let Some(note) = finding.note_of_written() {
+            errln!("CPU{}: {note}", finding.cpu);
+        }
         if let Some(why) = finding.writes_refused {
             if writes {
                 bail!("{why}");
