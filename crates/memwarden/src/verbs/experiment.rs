@@ -68,6 +68,20 @@ pub type Found = (PathBuf, Summary);
 pub const ON_OR_A_MODEL: &str = "Target: native (this machine), lab (an emulated machine), lab:PLATFORM (with a platform's \
     caches, memory and PMU) or sim:PLATFORM (a model)";
 
+/// A verb's options from words, for a verb that measures with another one.
+#[cfg(feature = "host")]
+pub fn parsed<A: clap::Args>(
+    words: impl IntoIterator<Item = impl Into<std::ffi::OsString> + Clone>,
+) -> anyhow::Result<A> {
+    #[derive(clap::Parser)]
+    #[command(no_binary_name = true)]
+    struct Options<A: clap::Args> {
+        #[command(flatten)]
+        args: A,
+    }
+    Ok(<Options<A> as clap::Parser>::try_parse_from(words)?.args)
+}
+
 /// Options of all experiments.
 #[derive(clap::Args)]
 pub struct Place {

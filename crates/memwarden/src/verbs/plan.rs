@@ -2,7 +2,7 @@
 //! `memwarden plan`: from a deadline to budgets, in the model of a platform.
 
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
@@ -19,6 +19,7 @@ use memwarden_sim::cases::Mode;
 use memwarden_sim::plan::{Problem, Setting};
 use serde::Serialize;
 
+use super::experiment::parsed;
 use super::foreign::Interrupted;
 use super::terminal::Bar;
 use super::{outcome, output};
@@ -219,22 +220,6 @@ impl Measured {
     }
 }
 
-/// Runs `memwarden realtime` with these options.
-fn measure(options: &[String]) -> anyhow::Result<realtime::Summary> {
-    let own = std::env::current_exe().context("finding this program")?;
-    let result = Command::new(own)
-        .args(["realtime", "--json"])
-        .args(options)
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .context("running memwarden realtime")?;
-    if !result.status.success() {
-        bail!("--verify: memwarden realtime ended with {}", result.status);
-    }
-    serde_json::from_slice(&result.stdout).context("reading what memwarden realtime printed")
-}
-
 /// The options that set the regulator.
 fn guard_options(setting: &Setting, budgets: &str) -> Vec<String> {
     let sharing = match setting.best_effort {
@@ -324,7 +309,9 @@ fn verify(
         let budgets = plan::budgets(setting, problem, cores);
         options.extend(guard_options(setting, &budgets));
     }
-    let measured = measure(&options)?;
+    let found = parsed(&options).and_then(|options| super::realtime::measure(&options));
+    let found = found.context("--verify")?;
+    let (_, measured) = found.context("--verify: nothing was measured")?;
     let share_of = |load: f64, all: f64| if all > 0.0 { load / all } else { 0.0 };
     let alone = |case: &&Case| case.name == NO_GUARD;
     let predicted_unguarded = summary

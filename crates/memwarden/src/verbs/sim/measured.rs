@@ -7,12 +7,12 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use clap::Parser;
 use memwarden_platform::units::Size;
 use memwarden_run::{Aggressor, GuardSettings, Recorded, Run, studies};
 use memwarden_sim::cases::{Budgets, Case, Measure, Mode};
 use serde::de::DeserializeOwned;
 
+use crate::verbs::experiment::parsed;
 use crate::verbs::{interfere, realtime};
 
 const MIB: f64 = (1 << 20) as f64;
@@ -61,27 +61,15 @@ struct Guarded {
     period_us: u64,
 }
 
-#[derive(clap::Parser)]
-struct Interfere {
-    #[command(flatten)]
-    args: interfere::Args,
-}
-
-#[derive(clap::Parser)]
-struct Realtime {
-    #[command(flatten)]
-    args: realtime::Args,
-}
-
 /// Measures the published cases of `platform` on the lab's machine with its memory, into the run folder `run`.
 pub(super) fn measure(platform: &str, cases: &[Case], run: &Path) -> Result<()> {
     let on = format!("lab:{platform}");
-    let words = ["memwarden", "--on", &on, "--out"].map(OsStr::new);
-    let words = words.into_iter().chain([run.as_os_str()]);
+    let options = ["--on", &on, "--out"].map(OsStr::new);
+    let options = options.into_iter().chain([run.as_os_str()]);
     if cases.iter().any(|case| case.task.is_some()) {
-        realtime::measure(&Realtime::try_parse_from(words)?.args)?;
+        realtime::measure(&parsed(options)?)?;
     } else {
-        interfere::measure(&Interfere::try_parse_from(words)?.args)?;
+        interfere::measure(&parsed(options)?)?;
     }
     Ok(())
 }
