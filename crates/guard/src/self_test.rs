@@ -97,7 +97,7 @@ pub struct Finding {
     pub of_last_level: Option<f64>,
     /// What the event of reads counted of bytes that were written, as a share of them: about 1 if it counts lines when
     /// they are fetched, as it should; 2 if it also counts their write-backs. `None` if not tested: an earlier core has
-    /// the same event, or a combined budget covers both (see [`Finding::written`]).
+    /// the same event, or writes are counted, too (see [`Finding::written`]).
     pub of_written: Option<f64>,
     /// Budget of the throttle test, in events a period.
     pub budget_events: u64,
@@ -398,7 +398,10 @@ impl Test<'_> {
     /// The counted share of written bytes, for an event of reads alone: of several attempts the one that is closest to
     /// a count for each line, since other work is counted, too.
     fn of_written(&mut self) -> Result<Option<f64>, Error> {
-        if self.control.combined || !self.traffic.has(Resource::Write) {
+        if self.control.write_event.is_some()
+            || self.control.combined
+            || !self.traffic.has(Resource::Write)
+        {
             return Ok(None);
         }
         let mut best: Option<f64> = None;
