@@ -85,7 +85,9 @@ for backend in module user; do
 		memwarden guard stop
 done
 memwarden guard start --event armv8 2>&1 && memwarden guard stop && echo proven
-memwarden guard start --cpus 3 --event 0x19 2>&1 && memwarden guard stop
+for event in 0x19 0x17; do
+	memwarden guard start --cpus 3 --event $event 2>&1 && memwarden guard stop && echo "$event is taken"
+done
 for events in "0x03" "0x18" "armv8 --write-event 0x15" "0x17 --write-event 0x60"; do
 	memwarden guard start --cpus 3 --event $events 2>&1
 done
@@ -142,7 +144,8 @@ check "  write-backs are tested, too" \
 	"sed -n '/^proven$/q; /as write-backs/p' $work/parts/guard >$work/backs; cat $work/backs; grep -c '67108864 bytes written, 6[5-8][0-9]* counted' $work/backs" 0 '^4$'
 check "  an event that counts write-backs, too, is told from one of reads" "cat $work/parts/guard" 0 \
 	'^CPU3: event 0x19 counted 2\.[01] times the bytes written'
-check "  the default event gets no such line" "grep -c 'times the bytes written' $work/parts/guard" 0 '^1$'
+check "  one of refills alone gets no such line" \
+	"sed -n '/^0x19 is taken$/,/^0x17 is taken$/p' $work/parts/guard >$work/alone; cat $work/alone; grep -c 'the bytes written' $work/alone" 1 '^0x17 is taken$'
 check "  and one of write-backs alone is refused" "cat $work/parts/guard" 0 'event 0x18 (stayed at 0|counted [0-9]+ bytes while 67108864 were moved)'
 check "  write-backs of the L1 are refused" "cat $work/parts/guard" 0 'write event 0x15 counts what the last level of cache answers'
 check "  and so are lines that are read" "grep 'write event 0x60' $work/parts/guard" 0 \

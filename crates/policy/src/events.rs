@@ -79,7 +79,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// The code that counts reads, or the sum of two, as `--event` takes it: `0x4843+0xff72`, `0x1b7:config1=0xf833`.
+    /// The code that counts reads, or the sum of two, as `--event` takes it: `0x4843+0xff72`, `0x1b7:config1=0xf877`.
     #[must_use]
     pub fn read_codes(&self) -> String {
         let mut codes = format!("{:#x}", self.read);
