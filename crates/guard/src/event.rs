@@ -494,18 +494,25 @@ fn of_processors(
     let own = processor::own_events(root, cpus).map_err(Error::platform)?;
     let first = own.as_ref().ok().and_then(|kinds| kinds.first());
     let code = first.and_then(|(event, _)| named(event.name));
-    let has_pmu = code.is_some_and(|coded| coded.codes.of_reads().all(&counts))
-        || counts(EventCode::CACHE_MISSES);
-    match own {
+    let refused = code.and_then(|coded| coded.codes.of_reads().find(|code| !counts(*code)));
+    let has_pmu = code.is_some() && refused.is_none() || counts(EventCode::CACHE_MISSES);
+    match (own, refused) {
         _ if !has_pmu => Ok((EventList::all("page-faults"), None)),
-        Ok(kinds) if kinds.is_empty() => Err(Error::BadInput(
+        (Ok(kinds), _) if kinds.is_empty() => Err(Error::BadInput(
             "none of the CPUs to regulate is online".into(),
         )),
-        Ok(kinds) => {
+        // A hypervisor may pass on a part of the processor's PMU only.
+        (Ok(kinds), Some(_)) => Err(Error::BadInput(format!(
+            "this machine's PMU refuses {}'s event {}, as in virtual machines whose PMU lacks some events: give --event \
+             cache-misses, or page-faults; the self-test tells whether it counts memory traffic",
+            kinds[0].0.name,
+            kinds[0].0.read_codes()
+        ))),
+        (Ok(kinds), None) => {
             let known = kinds.iter().flat_map(|(_, cpus)| cpus.iter()).collect();
             Ok((EventList::by_cpu(&kinds), Some(known)))
         }
-        Err(unknown) => Err(Error::BadInput(format!(
+        (Err(unknown), _) => Err(Error::BadInput(format!(
             "{unknown}: give --event {}, or page-faults; the self-test tells whether it is right, and `memwarden guard events` \
              lists what is known",
             unknown.to_try()
@@ -1287,6 +1294,27 @@ mod tests {
             );
             assert!(!said.contains('\n'));
         }
+    }
+
+    #[test]
+    fn a_processor_whose_event_is_refused_names_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = machine_of(
+            &folder,
+            "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 26\nmodel name\t: x\n",
+        );
+        pmu_of(&folder, "cpu", None);
+        let without = |lacking: fn(EventCode) -> bool| {
+            choose_on(&root, &StartOptions::default(), |code| !lacking(code))
+        };
+        let said = without(|code| code.config1 != 0).unwrap_err().to_string();
+        assert!(
+            said.contains("refuses nehalem-ep's event 0x1b7:config1=0xf877")
+                && said.contains("--event cache-misses"),
+            "{said}"
+        );
+        assert_eq!(without(|_| false).unwrap().name, "nehalem-ep");
+        assert_eq!(without(|_| true).unwrap().name, "page-faults");
     }
 
     #[test]
