@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # What memguard uses of a kernel without a guarantee may change in a later one, without a compile
 # error. memguard then says so: it refuses to load, or regulates with what is left.
-# stock only: with a debug kernel's checks the scheduler reports the changed flags itself
+# stock only: on a debug kernel the load makes fewer faults than the budget
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
 

@@ -341,10 +341,11 @@ pub(crate) fn has_fields(root: &Root, cpu: usize, code: EventCode) -> Result<(),
 }
 
 /// The event for `options`. If they name none, it is the memory traffic event of the machine's processors. If `counts`
-/// says that the machine can't count that, it is `page-faults`, which every machine has.
+/// says that the machine counts neither that nor `cache-misses`, it is `page-faults`, which every machine has.
 ///
 /// # Errors
-/// When a name is unknown or a code malformed, or when no event was given and the processors' own event is unknown.
+/// When a name is unknown or a code malformed, or when no event was given and the processors' own event is unknown or can't
+/// be counted here, although `cache-misses` can.
 pub(crate) fn choose(
     options: &StartOptions,
     counts: impl Fn(EventCode) -> bool,
@@ -484,8 +485,8 @@ fn coded(name: &str) -> Result<Coded, Error> {
     }
 }
 
-/// The memory traffic events of this machine's processors, and the CPUs for which they are known. If the machine can't
-/// count them, it is `page-faults` on every CPU.
+/// The memory traffic events of this machine's processors, and the CPUs for which they are known. If the machine
+/// counts neither them nor `cache-misses`, it is `page-faults` on every CPU.
 fn of_processors(
     root: &Root,
     cpus: Option<&CpuSet>,
@@ -503,8 +504,8 @@ fn of_processors(
         )),
         // A hypervisor may pass on a part of the processor's PMU only.
         (Ok(kinds), Some(_)) => Err(Error::BadInput(format!(
-            "this machine's PMU refuses {}'s event {}, as in virtual machines whose PMU lacks some events: give --event \
-             cache-misses, or page-faults; the self-test tells whether it counts memory traffic",
+            "this machine can't count {}'s event {}: a virtual machine's PMU may lack it, or another user of perf may hold it; \
+             give --event cache-misses, or page-faults; the self-test tells whether it counts memory traffic",
             kinds[0].0.name,
             kinds[0].0.read_codes()
         ))),
@@ -1309,7 +1310,7 @@ mod tests {
         };
         let said = without(|code| code.config1 != 0).unwrap_err().to_string();
         assert!(
-            said.contains("refuses nehalem-ep's event 0x1b7:config1=0xf877")
+            said.contains("can't count nehalem-ep's event 0x1b7:config1=0xf877")
                 && said.contains("--event cache-misses"),
             "{said}"
         );
