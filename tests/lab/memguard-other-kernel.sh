@@ -25,6 +25,8 @@ check "  and nothing is left of it" "ls -d $G /sys/module/memguard" 1 "No such f
 check "  guard start says it, too" \
 	"memwarden guard start --backend module --event page-faults" 1 \
 	"the kernel says: .*keeps the distance of an event elsewhere .*--backend user$"
+check "  the regulator in user space is independent of it" \
+	"memwarden guard run --backend user --event page-faults --cpus 1 --events 50 -- true" 0 ""
 rmmod memwarden_other_kernel
 
 check "as the kernel is, it loads" "load" 0 ""

@@ -46,6 +46,9 @@ const TRIALS: u32 = 10;
 /// How often the thread wakes on a core without limits while no core shares budget. The core's counts may be this old.
 const QUIET_NS: u64 = 100_000_000;
 
+/// When the thread of such a core posts its figures again if a reader was looking at them.
+const POST_AGAIN_NS: u64 = 100_000;
+
 /// How often the thread checks whether an offline core is back.
 const PARKED_NS: i64 = 100_000_000;
 
@@ -376,7 +379,7 @@ pub(super) fn run(
         online.map_err(|error| explain(error.into()))?;
         let mut going = Loop::new(Arc::clone(common), index, core, counters);
         going.measure_own().map_err(explain)?;
-        // A client may ask for the figures as soon as the core is ready.
+        // A client may ask for the figures as soon as the core is ready. The first sleep posts again.
         going.post();
         if let Some(ready) = ready.take() {
             ready();
@@ -505,8 +508,11 @@ impl Loop {
         if self.released_ns > 0 {
             self.book_return(now_ns);
         }
-        self.post();
-        let wake_ns = if self.is_quiet() {
+        let posted = self.post();
+        let wake_ns = if self.is_quiet() && !posted {
+            // The reader waits for these figures, and nothing else would wake this thread soon.
+            now_ns + POST_AGAIN_NS
+        } else if self.is_quiet() {
             now_ns + QUIET_NS.max(self.common.clock.read().period_ns)
         } else {
             self.boundary_ns
@@ -633,6 +639,7 @@ impl Loop {
             latency_ns,
         };
         self.handle().record.keep(self.handle().cpu, now_ns, what);
+        // If a reader is looking, the next period's figures include these.
         self.post();
         Ok(())
     }
@@ -904,7 +911,8 @@ impl Loop {
         (self.throttled_since_ns, self.best_effort_since_ns) = (now_ns, now_ns);
     }
 
-    fn post(&mut self) {
+    /// Shows the figures to readers; false if one was looking at this moment.
+    fn post(&mut self) -> bool {
         self.figures.quiet = self.is_quiet();
         self.figures.kicks = self.kicks_seen;
         self.figures.active = self.core.is_active();
@@ -921,7 +929,7 @@ impl Loop {
                 ..account
             };
         }
-        self.handle().board.leave(&self.figures);
+        self.handle().board.leave(&self.figures)
     }
 
     /// Releases the core: its donations return, and no other core waits for it.
@@ -931,7 +939,10 @@ impl Loop {
         // A failure changes nothing: the thread is about to end.
         let _ = self.carry_out(action, monotonic_ns());
         self.figures.regulated = false;
-        self.post();
+        // The thread is about to end or to wait for its CPU: a reader may finish first.
+        while !self.post() {
+            std::thread::sleep(Duration::from_nanos(POST_AGAIN_NS));
+        }
     }
 }
 

@@ -213,10 +213,16 @@ impl Figures {
 pub(super) struct Board(Mutex<Figures>);
 
 impl Board {
-    /// Never waits: a thread that is reading at this moment sees the previous figures.
-    pub fn leave(&self, figures: &Figures) {
-        if let Ok(mut board) = self.0.try_lock() {
-            *board = *figures;
+    /// Never waits: a thread that is reading at this moment sees the previous figures, and these are not kept. Returns
+    /// whether they are.
+    #[must_use]
+    pub fn leave(&self, figures: &Figures) -> bool {
+        match self.0.try_lock() {
+            Ok(mut board) => {
+                *board = *figures;
+                true
+            }
+            Err(_) => false,
         }
     }
 
@@ -351,16 +357,18 @@ mod tests {
     fn a_reader_keeps_no_regulator_waiting() {
         let board = Board::default();
         let looking = board.0.lock().unwrap();
-        board.leave(&Figures {
+        let kept = board.leave(&Figures {
             periods: 1,
             ..Figures::default()
         });
+        assert!(!kept);
         drop(looking);
         assert_eq!(board.look().periods, 0);
-        board.leave(&Figures {
+        let kept = board.leave(&Figures {
             periods: 2,
             ..Figures::default()
         });
+        assert!(kept);
         assert_eq!(board.look().periods, 2);
     }
 }
