@@ -9,6 +9,7 @@
 operations=$OPERATIONS
 value() { /host/lab/cftu-statistics | sed -n "s/^$1 //p"; }
 
+check "the kernel has random numbers, as on a board" "dmesg" 0 "random: crng init done"
 check "it takes a channel for each CPU" "modprobe cftu timeout_ms=100000 && dmesg | tail -n 1" 0 "cftu: 4 channels of .*, aligned to 1 bytes, can't pause"
 check "its driver hides errors: bytes are compared" "value compares" 0 '^1$'
 check "  and it does not stop a transfer" "value stops" 0 '^0$'

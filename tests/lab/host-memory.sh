@@ -14,6 +14,7 @@ lab() {
 
 cat >"$work/memory.sh" <<'EOF'
 cat /sys/devices/system/cpu/cpu3/cache/index*/size
+dmesg | grep -o 'random: crng init done'
 average() { "$@" 2>&1 | grep -o 'average = [0-9.]* ns\|average [0-9.]* ns'; }
 for cpu in 1 2 3; do
 	memwarden bandwidth -m 16M -c $cpu -t 10 -a write >/dev/null 2>&1 &
@@ -57,6 +58,7 @@ both() {
 
 check "a machine with a memory boots" "boot whole" 0 ''
 check "  Linux knows its caches" "head -n 3 $work/whole | tr '\n' ' '" 0 '^32K 32K 512K $'
+check "  and has random numbers, as on a board" "cat $work/whole" 0 '^random: crng init done$'
 check "  a load from the L1 takes only its instruction's time" "near 'latency 16K' 4.0" 0 ''
 check "  a load from the L2 takes 15 of the board's clocks more" "near 'latency 256K' 16.5" 0 ''
 check "  a load from memory takes the board's time" "near 'latency 16M' 184.95" 0 ''

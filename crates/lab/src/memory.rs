@@ -20,6 +20,9 @@ const PACKAGE: &str = "memwarden-memory-model";
 const ENGINE_IS_COHERENT: &str =
     "\n/ { platform-bus@c000000 { dma-controller@0 { dma-coherent; }; }; };\n";
 
+/// A seed for the kernel's random numbers, as from a board's firmware.
+const SEED: &str = include_str!("../../../lab/seed.dtsi");
+
 /// A platform whose caches and memory the emulated machine has.
 #[derive(Debug, Clone)]
 pub struct ModelledMemory {
@@ -125,7 +128,7 @@ impl ModelledMemory {
         Ok(path)
     }
 
-    /// The device tree that the emulator makes for a machine with these `arguments`, with the caches added.
+    /// The device tree that the emulator makes for a machine with these `arguments`, with the caches and a seed added.
     pub(crate) fn device_tree(
         &self,
         emulator: &Path,
@@ -148,7 +151,7 @@ impl ModelledMemory {
                 .args(["-q", "-I", "dtb", "-O", "dts"])
                 .arg(&made),
         )?;
-        let more = self.caches(cpus) + self.coherence();
+        let more = self.caches(cpus) + self.coherence() + SEED;
         fs::write(&text, [&source.stdout, more.as_bytes()].concat()).on("write", &text)?;
         program::run(
             attempted,
