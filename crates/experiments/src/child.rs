@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -65,6 +65,32 @@ impl Child {
         arguments: &[String],
         tells_when_ready: bool,
     ) -> Result<Self, Error> {
+        if !tells_when_ready {
+            return Self::spawn(cpus, arguments, Stdio::null());
+        }
+        // Standard input is free, and besides stdout and stderr the only descriptor that a child inherits by default: the
+        // workload writes its ready line there.
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| Error::Process {
+            action: "starting",
+            what: name_of(arguments),
+            source: errno.into(),
+        })?;
+        let ready = ["--ready-fd".to_owned(), "0".to_owned()];
+        let mut child = Self::spawn(cpus, &[arguments, &ready].concat(), writer.into())?;
+        child.ready = Some(reader.into());
+        child.what = name_of(arguments);
+        Ok(child)
+    }
+
+    /// Like [`Child::start_on`], for a program that answers what [`Child::ask`] writes.
+    ///
+    /// # Errors
+    /// As [`Child::start`].
+    pub fn start_answering_on(cpus: &CpuSet, arguments: &[String]) -> Result<Self, Error> {
+        Self::spawn(cpus, arguments, Stdio::piped())
+    }
+
+    fn spawn(cpus: &CpuSet, arguments: &[String], stdin: Stdio) -> Result<Self, Error> {
         let what = name_of(arguments);
         let failed = |source| Error::Process {
             action: "starting",
@@ -74,31 +100,59 @@ impl Child {
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command
             .args(arguments)
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         end_with_us(&mut command, Signal::KILL.as_raw());
         if !cpus.is_empty() {
             begin_on(&mut command, cpus);
         }
-        let ready = if tells_when_ready {
-            // Standard input is free, and besides stdout and stderr the only descriptor that a child inherits by
-            // default: the workload writes its ready line there.
-            let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)
-                .map_err(io::Error::from)
-                .map_err(failed)?;
-            command.args(["--ready-fd", "0"]).stdin(writer);
-            Some(reader.into())
-        } else {
-            command.stdin(Stdio::null());
-            None
-        };
         let process = command.spawn().map_err(failed)?;
         Ok(Self {
             process,
-            ready,
+            ready: None,
             what,
             drives: false,
         })
+    }
+
+    /// Writes `line` to the standard input of a program that answers with a line, and returns that.
+    ///
+    /// # Errors
+    /// When the program has ended or ends without an answer, or the run is interrupted.
+    pub fn ask(&mut self, line: &str, interrupt: &Interrupt) -> Result<String, Error> {
+        let (Some(stdin), Some(stdout)) = (&mut self.process.stdin, &mut self.process.stdout)
+        else {
+            return Err(self.broken("takes no questions"));
+        };
+        // A program that has ended cannot be written to: its output ends, too, and its last words tell why.
+        let _ = writeln!(stdin, "{line}");
+        let mut answer = Vec::new();
+        while answer.last() != Some(&b'\n') {
+            if !readable(stdout, &self.what)? {
+                interrupt.check()?;
+                continue;
+            }
+            let mut chunk = [0; 4096];
+            match stdout.read(&mut chunk) {
+                Ok(0) => {
+                    // A terminal's signal ends it, too.
+                    interrupt.check()?;
+                    let reason = self.last_words();
+                    return Err(self.broken(reason));
+                }
+                Ok(length) => answer.extend_from_slice(&chunk[..length]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => {
+                    return Err(Error::Process {
+                        action: "reading",
+                        what: self.what.clone(),
+                        source,
+                    });
+                }
+            }
+        }
+        Ok(String::from_utf8_lossy(&answer).trim_end().to_owned())
     }
 
     /// Waits until the workload says that it is running.

@@ -23,7 +23,7 @@ pub mod realtime;
 pub mod schema;
 mod settings;
 mod simulated;
-mod traffic;
+pub mod traffic;
 mod workload;
 
 pub use child::Child;

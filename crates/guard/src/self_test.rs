@@ -45,6 +45,14 @@ const ATTEMPTS: u32 = 3;
 
 /// Makes traffic with a known number of bytes.
 pub trait Traffic {
+    /// Gets ready to run on `cpu`, so that no count includes a start.
+    ///
+    /// # Errors
+    /// When it can't run on that CPU.
+    fn prepare(&mut self, _cpu: usize) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Moves at least `bytes` on `cpu` as fast as possible, and returns the number of bytes moved and the time taken.
     /// The lines are read from memory and, with [`Resource::Write`], also written back. `None` if the counted event has
     /// no such traffic.
@@ -196,6 +204,7 @@ fn test_core(
     traffic: &mut dyn Traffic,
     first_of_its_event: bool,
 ) -> Result<Finding, Error> {
+    traffic.prepare(cpu)?;
     let control = guard.settings()?.control;
     let period = Duration::from_micros(control.period_us);
     let mut test = Test {
@@ -363,8 +372,10 @@ impl Test<'_> {
             resource,
             &Request::events_for_cpu(self.cpu, Some(budget_events)),
         )?;
-        let bytes = budget_bytes * THROTTLED_PERIODS;
-        let counted = self.counted_while(resource, |traffic, cpu| traffic.run(cpu, moved, bytes));
+        let bytes = self.throttled_bytes(moved, budget_bytes);
+        let counted = bytes.and_then(|bytes| {
+            self.counted_while(resource, |traffic, cpu| traffic.run(cpu, moved, bytes))
+        });
         self.guard
             .set_budgets(resource, &Request::events_for_cpu(self.cpu, None))?;
         let counted = counted?;
@@ -394,6 +405,17 @@ impl Test<'_> {
             through,
             periods: throttled.throttled_periods,
         })
+    }
+
+    /// Bytes of the throttle test's traffic. Of a writer, caches take the first lines, and the regulator learns from its
+    /// first stops how many it evicts there. So a buffer is written before, under the budget, and at least two are after.
+    fn throttled_bytes(&mut self, moved: Resource, budget_bytes: u64) -> Result<u64, Error> {
+        let bytes = budget_bytes * THROTTLED_PERIODS;
+        if moved == Resource::Read {
+            return Ok(bytes);
+        }
+        let buffer = self.traffic.run(self.cpu, moved, 1)?;
+        Ok(buffer.map_or(bytes, |buffer| bytes.max(2 * buffer.bytes)))
     }
 
     /// The counted share of written bytes, for an event of reads alone: of several attempts the one that is closest to
@@ -497,13 +519,16 @@ impl Test<'_> {
         })
     }
 
-    /// Runs traffic twice, short and long, and returns the difference. It excludes what both runs have in common: the
-    /// start of a process and the filling of a buffer, which with a large cache is as much as the traffic itself.
+    /// Runs traffic twice, short and long, and returns the difference, which excludes what both runs have in common. A
+    /// first run, which is not counted, fills the buffer: with a large cache that is as much as the traffic itself.
     fn measure_by(
         &mut self,
         resource: Resource,
         run: &mut Run<'_>,
     ) -> Result<Option<Measured>, Error> {
+        if run(self.traffic, self.cpu, 1)?.is_none() {
+            return Ok(None);
+        }
         let short = self.counted_while(resource, |traffic, cpu| run(traffic, cpu, 1))?;
         let (Some(short), before) = short else {
             return Ok(None);

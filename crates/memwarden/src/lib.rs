@@ -39,6 +39,8 @@ enum Verb {
     Trace(verbs::trace::Args),
     Guard(Box<verbs::guard::Args>),
     Top(verbs::top::Args),
+    #[command(hide = true)]
+    Traffic(verbs::traffic::Args),
     #[cfg(feature = "host")]
     Lab(verbs::lab::Args),
     #[cfg(feature = "host")]
@@ -82,6 +84,7 @@ pub fn main() -> ExitCode {
         Verb::Trace(args) => verbs::trace::run(args),
         Verb::Guard(args) => verbs::guard::run(*args),
         Verb::Top(args) => verbs::top::run(&args),
+        Verb::Traffic(args) => verbs::traffic::run(&args),
         #[cfg(feature = "host")]
         Verb::Lab(args) => verbs::lab::run(args),
         #[cfg(feature = "host")]

@@ -39,4 +39,5 @@ pub mod sim;
 mod terminal;
 pub mod top;
 pub mod trace;
+pub mod traffic;
 mod workload;

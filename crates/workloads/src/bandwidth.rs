@@ -191,14 +191,20 @@ trait Load {
 }
 
 /// A load of any kind, run one pass at a time.
-pub(crate) trait Pass {
+pub trait Pass {
     /// Makes one pass.
+    ///
+    /// # Errors
+    /// When the kernel refuses new pages.
     fn once(&mut self) -> Result<()>;
     /// Bytes of a pass.
     fn bytes(&self) -> u64;
     /// Minimum page faults of a pass.
     fn faults(&self) -> u64;
     /// Checks that memory has the expected contents.
+    ///
+    /// # Errors
+    /// When it has not.
     fn check(&self) -> Result<()>;
 }
 
@@ -227,7 +233,10 @@ impl<L: Load> Pass for L {
 }
 
 /// `access` on a buffer, one pass at a time.
-pub(crate) fn passes(access: &Access, buffer: &BufferConfig) -> Result<Box<dyn Pass>> {
+///
+/// # Errors
+/// When there is no such buffer.
+pub fn passes(access: &Access, buffer: &BufferConfig) -> Result<Box<dyn Pass>> {
     Ok(match access {
         Access::Buffer(kind) => Box::new(arrays::Arrays::new(kind, buffer)?),
         Access::FreshPages => Box::new(fresh_pages::FreshPages::new(buffer)?),
