@@ -156,10 +156,33 @@ pub(super) struct Loop {
     stopped_by: Resource,
     /// The core is throttled, but the thread does not hold it yet.
     to_be_held: bool,
+    /// The throttle whose events are not charged yet.
+    held: Option<Held>,
     /// For how long the thread has slept since it last held the core.
     slept_ns: u64,
     released_ns: u64,
     best_effort_since_ns: u64,
+}
+
+/// The beginning of a hold: the thread has the core, and no task runs any more.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    at_ns: u64,
+    /// Events of the period until then, of the resource whose overflow throttled the core.
+    used: u64,
+}
+
+/// An event that is counted this often while the thread holds the core counts the time that the thread spins.
+const SPIN_EVENT_NS: u64 = 20;
+
+impl Held {
+    /// Events of the throttle when the period ends at `now_ns` with `used`. Interrupts and the thread's own work cause
+    /// events while the core is held.
+    fn used_by(&self, now_ns: u64, used: u64) -> u64 {
+        let meanwhile = used.saturating_sub(self.used);
+        let spins = meanwhile.saturating_mul(SPIN_EVENT_NS) > now_ns.saturating_sub(self.at_ns);
+        if spins { self.used } else { used }
+    }
 }
 
 /// Estimate of the events between an overflow and this thread's response, from recent overflows.
@@ -456,6 +479,7 @@ impl Loop {
             throttled_since_ns: 0,
             stopped_by: Resource::Read,
             to_be_held: false,
+            held: None,
             slept_ns: 0,
             released_ns: 0,
             best_effort_since_ns: 0,
@@ -626,11 +650,11 @@ impl Loop {
         *longest = latency_ns.max(*longest);
         let resource = self.stopped_by;
         let used = self.counters.used()?[resource as usize];
-        let account = self.core.account(resource);
-        let assigned = account.assigned;
-        // From here on this thread spins, and some events count that. So the stop's events are settled now.
-        self.core
-            .settle_stop(resource, used, used, account.allowed());
+        let assigned = self.core.account(resource).assigned;
+        self.held = Some(Held {
+            at_ns: now_ns,
+            used,
+        });
         let what = What::Throttle {
             epoch: self.core.epoch(),
             used,
@@ -642,6 +666,17 @@ impl Loop {
         // If a reader is looking, the next period's figures include these.
         self.post();
         Ok(())
+    }
+
+    /// Charges the events of a throttle that ends now; `used` counts those of its resource until now.
+    fn settle_stop(&mut self, now_ns: u64, used: [u64; 2]) {
+        let Some(held) = self.held.take() else {
+            return;
+        };
+        let resource = self.stopped_by;
+        let used = held.used_by(now_ns, used[resource as usize]);
+        let allowed = self.core.account(resource).allowed();
+        self.core.settle_stop(resource, used, held.used, allowed);
     }
 
     fn look_for_kick(&mut self) -> bool {
@@ -660,6 +695,8 @@ impl Loop {
         self.begin_period(now_ns)?;
         self.boundary_ns = self.common.clock.read().next_boundary_ns(now_ns);
         if self.core.release() == Action::Run {
+            let used = self.counters.used()?;
+            self.settle_stop(now_ns, used);
             self.book_release(now_ns);
             if self.core.is_best_effort() {
                 self.book_best_effort(now_ns);
@@ -714,6 +751,9 @@ impl Loop {
                 let allowed = allowed.saturating_add(missed);
                 self.core.owe(resource, used, used, allowed);
             }
+        }
+        if number != self.number {
+            self.settle_stop(now_ns, used);
         }
         let (index, clock) = (self.index, &self.common.clock);
         let (action, in_force) = clock.begin(index, &mut self.core, number, now_ns, idle, used)?;
@@ -949,6 +989,21 @@ impl Loop {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_of_a_hold_are_charged_unless_they_count_time() {
+        let held = Held {
+            at_ns: 1_000_000,
+            used: 3276,
+        };
+        // 150 lines in half a millisecond.
+        assert_eq!(held.used_by(1_500_000, 3426), 3426);
+        // Cycles at 1.2 GHz, or instructions of a loop that waits.
+        assert_eq!(held.used_by(1_500_000, 603_276), 3276);
+        assert_eq!(held.used_by(1_500_000, 3276 + 25_001), 3276);
+        assert_eq!(held.used_by(1_500_000, 3276 + 25_000), 3276 + 25_000);
+        assert_eq!(held.used_by(1_000_000, 3276), 3276);
+    }
 
     #[test]
     fn an_overflow_is_set_no_nearer_than_the_thread_is_away() {
