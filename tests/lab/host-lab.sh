@@ -149,6 +149,8 @@ first_line() {
 }
 check "a reader of one line ends no verb" "first_line lab kernel --flavour debug" 0 '^0$'
 check "  nor a run of several verdicts" "first_line lab modules --only 6.12-arm64" 0 '^0$'
+check "modules that were built cleanly from the same sources are not built again" \
+	"$memwarden lab modules --only 6.12-arm64" 0 'ok \(the same sources were built before'
 
 # terminated_at PATTERN FILES: sends SIGTERM to the last background process once one of FILES, a shell's pattern, has the
 # PATTERN. Returns the exit code of the process.

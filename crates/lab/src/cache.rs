@@ -18,7 +18,9 @@ const PARTIAL: &str = ".unfinished-";
 
 /// Kinds of entries: Debian's kernels and headers, kernels that the lab built, programs and packages for the guest, and
 /// build tools.
-const KINDS: [&str; 6] = ["kernel", "headers", "own", "busybox", "packages", "tools"];
+const KINDS: [&str; 7] = [
+    "kernel", "headers", "own", "busybox", "packages", "tools", "checks",
+];
 
 /// The cache's folder. A process that adds an entry holds the lock of that entry's kind.
 #[derive(Debug, Clone)]

@@ -86,7 +86,7 @@ fn compiler(headers: &Headers) -> Result<String> {
     Ok(String::from_utf8_lossy(&version.stdout).into_owned())
 }
 
-/// One module's build with all warnings on.
+/// One kernel's build with all warnings on.
 #[derive(Debug, Clone)]
 pub struct Check {
     /// The kernel's release.
@@ -97,16 +97,44 @@ pub struct Check {
     pub complaints: Vec<String>,
     /// Everything that make said.
     pub log: PathBuf,
+    /// It is an earlier build of the same sources with the same compilers.
+    pub kept: bool,
 }
 
-/// Builds all modules from nothing with `W=1`, sparse and clippy.
+/// What the cache keeps: the logs of clean builds, by what they were made from.
+const CHECKS: &str = "checks";
+
+/// The log in an entry of [`CHECKS`].
+const LOG: &str = "log";
+
+/// Builds all modules from nothing with `W=1`, sparse and clippy. With `again`, also if the cache has a clean build of the
+/// same sources by the same compilers.
 ///
 /// # Errors
 /// When the build cannot be tried at all; a build that fails is in the answer.
-pub fn check(source: &Source, headers: &Headers) -> Result<Check> {
+pub fn check(source: &Source, headers: &Headers, cache: &Cache, again: bool) -> Result<Check> {
     let name = format!("{}-{}", headers.release, headers.architecture);
     let tree = source.built(&format!("check/{name}"))?;
     let _lock = cache::lock(&tree.join("lock"))?;
+    let mut check = Check {
+        release: headers.release.clone(),
+        architecture: headers.architecture,
+        complaints: Vec::new(),
+        log: tree.join(LOG),
+        kept: false,
+    };
+    let sources = mirror(source, &tree)?;
+    let entry = format!(
+        "{name}_{}",
+        digest::short(checked_from(&sources, &tree, headers)?)
+    );
+    // Only a kernel in the cache is certain to be the same.
+    let in_cache = headers.path.starts_with(cache.root());
+    if in_cache && !again && cache.names(CHECKS).contains(&entry) {
+        check.log = cache.root().join(CHECKS).join(&entry).join(LOG);
+        check.kept = true;
+        return Ok(check);
+    }
     for room in ["kernel", "lab"] {
         let stale = tree.join(room);
         if stale.exists() {
@@ -115,7 +143,6 @@ pub fn check(source: &Source, headers: &Headers) -> Result<Check> {
     }
     mirror(source, &tree)?;
     let mut log = String::new();
-    let mut complaints = Vec::new();
     for folder in source.module_folders() {
         // CLIPPY is for kernels that were built with Rust; others don't heed it.
         let output = make(headers, &tree.join(&folder), &["W=1", "C=2", "CLIPPY=1"])
@@ -123,21 +150,49 @@ pub fn check(source: &Source, headers: &Headers) -> Result<Check> {
             .map_err(|source| program::not_started("check the modules", "make", &source))?;
         for said in [&output.stdout, &output.stderr] {
             let said = String::from_utf8_lossy(said);
-            complaints.extend(said.lines().filter(|l| is_complaint(l)).map(str::to_owned));
+            let complaints = said.lines().filter(|line| is_complaint(line));
+            check.complaints.extend(complaints.map(str::to_owned));
             log += &said;
         }
         if !output.status.success() {
-            complaints.push(format!("{}: make failed", folder.display()));
+            let failed = format!("{}: make failed", folder.display());
+            check.complaints.push(failed);
         }
     }
-    let path = tree.join("log");
-    fs::write(&path, log).on("write", &path)?;
-    Ok(Check {
-        release: headers.release.clone(),
-        architecture: headers.architecture,
-        complaints,
-        log: path,
-    })
+    fs::write(&check.log, &log).on("write", &check.log)?;
+    if in_cache && check.complaints.is_empty() {
+        cache.entry(CHECKS, &entry, |folder, place| {
+            // The kernel's earlier one: sources seldom return to what they were.
+            for other in cache.names(CHECKS) {
+                if other.starts_with(&format!("{name}_")) {
+                    let stale = place.with_file_name(other);
+                    fs::remove_dir_all(&stale).on("remove", &stale)?;
+                }
+            }
+            let path = folder.join(LOG);
+            fs::write(&path, &log).on("write", &path)
+        })?;
+    }
+    Ok(check)
+}
+
+/// All that a check's result depends on: the sources, the kernel, the compilers, and this file.
+fn checked_from(sources: &[String], tree: &Path, headers: &Headers) -> Result<Vec<String>> {
+    // Other checkouts have other trees.
+    let tree = format!("{}/", tree.display());
+    let mut parts: Vec<String> = (sources.iter())
+        .map(|file| file.trim_start_matches(&tree).to_owned())
+        .collect();
+    parts.push(headers.path.display().to_string());
+    parts.push(compiler(headers)?);
+    // A tool that is missing fails in the build, if the build needs it.
+    for tool in ["sparse", "rustc", "clippy-driver"] {
+        let version = program::command(tool).arg("--version").output();
+        let version = version.map(|said| said.stdout).unwrap_or_default();
+        parts.push(String::from_utf8_lossy(&version).into_owned());
+    }
+    parts.push(include_str!("modules.rs").to_owned());
+    Ok(parts)
 }
 
 fn is_complaint(line: &str) -> bool {
@@ -285,6 +340,33 @@ mod tests {
         assert_eq!(before, after);
         fs::write(from.join("y.c"), "2").unwrap();
         assert_ne!(mirror_now(), first[1..]);
+    }
+
+    /// What a check of these sources depends on, in a checkout at `tree`.
+    fn parts(tree: &str, text: &str) -> Option<Vec<String>> {
+        let headers = Headers {
+            path: "/cache/headers".into(),
+            release: "6.12".into(),
+            architecture: Architecture::Amd64,
+            clang: None,
+        };
+        let sources = [format!("{tree}/kernel/x.c {text}\n")];
+        match checked_from(&sources, Path::new(tree), &headers) {
+            Err(crate::error::Error::MissingProgram { program }) => {
+                eprintln!("skipped: {program} is not installed");
+                None
+            }
+            parts => Some(parts.unwrap()),
+        }
+    }
+
+    #[test]
+    fn a_check_holds_for_the_same_sources_in_any_checkout() {
+        let Some(here) = parts("/a/check", "1") else {
+            return;
+        };
+        assert_eq!(parts("/b/check", "1"), Some(here.clone()));
+        assert_ne!(parts("/a/check", "2"), Some(here));
     }
 
     #[test]

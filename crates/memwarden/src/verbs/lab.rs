@@ -181,6 +181,9 @@ struct ModulesArgs {
     /// Only the combinations whose name contains this, such as `arm64`, `6.1`, `rt`
     #[arg(long, value_name = "WORD")]
     only: Option<String>,
+    /// Build also what was built cleanly before from the same sources
+    #[arg(long)]
+    again: bool,
 }
 
 #[derive(clap::Args)]
@@ -431,11 +434,12 @@ impl Target {
 
 /// Prints the result of a kernel's check; true if there was no problem.
 fn print_check(target: &Target, check: memwarden_lab::Result<Check>) -> anyhow::Result<bool> {
-    let (release, complaints, log) = match check {
-        Ok(check) => (check.release, check.complaints, Some(check.log)),
-        Err(error) => (String::new(), vec![error.to_string()], None),
+    let (release, complaints, log, kept) = match check {
+        Ok(check) => (check.release, check.complaints, Some(check.log), check.kept),
+        Err(error) => (String::new(), vec![error.to_string()], None, false),
     };
     let verdict = match (complaints.len(), log) {
+        (0, _) if kept => "ok (the same sources were built before; --again builds them)".to_owned(),
         (0, _) => "ok".to_owned(),
         (count, Some(log)) => format!("{count} complaints, see {}", log.display()),
         (_, None) => "not built".to_owned(),
@@ -481,8 +485,9 @@ fn modules(args: &ModulesArgs) -> anyhow::Result<ExitCode> {
                 }
             }
             let headers = target.headers(&cache, &source);
-            let source = &source;
-            let check = scope.spawn(move || memwarden_lab::check_modules(source, &headers?));
+            let (source, cache, again) = (&source, &cache, args.again);
+            let check =
+                scope.spawn(move || memwarden_lab::check_modules(source, &headers?, cache, again));
             under_way.push_back((target, check));
         }
         under_way.into_iter().try_for_each(finish)
