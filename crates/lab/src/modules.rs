@@ -176,12 +176,13 @@ pub fn check(source: &Source, headers: &Headers, cache: &Cache, again: bool) -> 
     Ok(check)
 }
 
-/// All that a check's result depends on: the sources, the kernel, the compilers, and this file.
+/// All that a check's result depends on: the sources, without pages of text, the kernel, the compilers, and this file.
 fn checked_from(sources: &[String], tree: &Path, headers: &Headers) -> Result<Vec<String>> {
     // Other checkouts have other trees.
     let tree = format!("{}/", tree.display());
     let mut parts: Vec<String> = (sources.iter())
         .map(|file| file.trim_start_matches(&tree).to_owned())
+        .filter(|file| !file.contains(".md "))
         .collect();
     parts.push(headers.path.display().to_string());
     parts.push(compiler(headers)?);
@@ -350,7 +351,10 @@ mod tests {
             architecture: Architecture::Amd64,
             clang: None,
         };
-        let sources = [format!("{tree}/kernel/x.c {text}\n")];
+        let sources = [
+            format!("{tree}/kernel/x.c {text}\n"),
+            format!("{tree}/kernel/README.md {tree}\n"),
+        ];
         match checked_from(&sources, Path::new(tree), &headers) {
             Err(crate::error::Error::MissingProgram { program }) => {
                 eprintln!("skipped: {program} is not installed");
