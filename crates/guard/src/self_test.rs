@@ -32,8 +32,8 @@ pub const KNOWN_BYTES: u64 = 64 << 20;
 const LONGER: u64 = 2;
 
 /// Largest allowed share of the bytes served by the last cache level that an event may count. An event for memory
-/// traffic counts almost none: the start of the traffic's process moves a few percent. An inner cache's event counts
-/// all. The limit also applies to read bytes that a write event counts.
+/// traffic counts almost none: other work on the core moves a few percent. An inner cache's event counts all. The
+/// limit also applies to read bytes that a write event counts.
 const OF_LAST_LEVEL: f64 = 0.5;
 
 /// Counts for each written line, of an event that counts it when it is fetched. One that does not count it is near 0,
