@@ -65,7 +65,7 @@ struct WalkArgs {
     #[arg(long, value_name = "N")]
     outer: Option<u64>,
     /// Source of the counters: auto (the machine, otherwise a model), hw, sim [default: auto]
-    #[arg(long, value_name = "WHO")]
+    #[arg(long, value_name = "SOURCE")]
     counters: Option<Counters>,
     /// Platform whose caches are modelled [default: this-machine; lab: raspberry-pi-3]
     #[arg(long, value_name = "PLATFORM")]
@@ -78,7 +78,7 @@ struct WalkArgs {
     model_outer: Option<u64>,
     /// Competitors, each measured separately: none, fork (a child on the same CPU), background (a program on any CPU)
     /// [default: none]
-    #[arg(long, value_name = "WHO,...", value_delimiter = ',')]
+    #[arg(long, value_name = "COMPETITOR,...", value_delimiter = ',')]
     compete: Option<Vec<Compete>>,
     /// Memory that the competitor takes [default: what is free, less a tenth of all memory and less a mapping]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
