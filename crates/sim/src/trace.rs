@@ -103,12 +103,12 @@ impl fmt::Display for Place {
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The system cannot read it.
-    #[error("reading {path}")]
+    #[error("reading {path}: {cause}")]
     Read {
         /// The file.
         path: PathBuf,
         /// The system's error.
-        source: io::Error,
+        cause: io::Error,
     },
     /// Its contents are invalid.
     #[error("{path} {place}: {why}")]
@@ -146,9 +146,9 @@ impl Reader {
     /// # Errors
     /// When it cannot be read, or has an invalid header.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
-        let file = File::open(path).map_err(|source| TraceError::Read {
+        let file = File::open(path).map_err(|cause| TraceError::Read {
             path: path.to_owned(),
-            source,
+            cause,
         })?;
         Self::new(Box::new(BufReader::with_capacity(1 << 16, file)), path)
     }
@@ -158,9 +158,9 @@ impl Reader {
     /// # Errors
     /// When it cannot be read, or has an invalid header.
     pub fn new(mut input: Box<dyn BufRead + Send>, path: &Path) -> Result<Self, TraceError> {
-        let failed = |source| TraceError::Read {
+        let failed = |cause| TraceError::Read {
             path: path.to_owned(),
-            source,
+            cause,
         };
         let bad = |byte, why| TraceError::Bad {
             path: path.to_owned(),
@@ -238,10 +238,10 @@ impl Reader {
         }
     }
 
-    fn failed(&self, source: io::Error) -> TraceError {
+    fn failed(&self, cause: io::Error) -> TraceError {
         TraceError::Read {
             path: self.path.clone(),
-            source,
+            cause,
         }
     }
 
