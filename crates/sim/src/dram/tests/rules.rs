@@ -153,6 +153,25 @@ fn trtw() {
     gap("tRTW", (Read, BANK), (Write, OTHER_GROUP), 11);
 }
 
+/// DDR5's write preamble takes a clock more than DDR4's, and its standard counts a preamble in
+/// addition to the two clocks.
+#[test]
+fn a_ddr5_write_after_a_read_waits_for_its_preamble() {
+    const WRITE_PREAMBLE: u64 = 2;
+    let memory = Memory::named("ddr5-4800").unwrap();
+    let clocks = 40 + 8 + 2 + WRITE_PREAMBLE - 38;
+    gap_of(&memory, "tRTW", (Read, BANK), (Write, OTHER_GROUP), clocks);
+}
+
+/// 13.333 ns are 32.05 clocks of 416 ps, which the standard's rule rounds to 32: four ACTs one
+/// tRRD_S of 8 clocks apart fill the window.
+#[test]
+fn four_ddr5_acts_fill_their_window() {
+    let clocks = Memory::named("ddr5-4800").unwrap().timings.in_clocks();
+    assert_eq!(clocks.tfaw, 32 * clocks.tck);
+    assert_eq!(clocks.tfaw, 4 * clocks.trrd_s);
+}
+
 #[test]
 fn trtrs() {
     gap("tRTRS", (Read, BANK), (Read, OTHER_RANK), BURST + 2);
