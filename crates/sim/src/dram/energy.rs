@@ -222,6 +222,34 @@ mod tests {
         close(energy.activates_uj, 8.0 * 429.888);
     }
 
+    /// With the currents of a chip whose IDD3N is above IDD0, as of DDR5, an ACT would take less
+    /// than nothing.
+    #[test]
+    fn no_part_of_a_memorys_energy_is_negative() {
+        let activity = Activity {
+            activates: 1,
+            reads: 1,
+            writes: 1,
+            refreshes: 1,
+            open_ps: 1,
+        };
+        for name in names() {
+            let memory = Memory::named(name).unwrap();
+            let Some(energy) = memory.energy(&activity, 1) else {
+                continue;
+            };
+            for part in [
+                energy.activates_uj,
+                energy.reads_uj,
+                energy.writes_uj,
+                energy.refresh_uj,
+                energy.standby_uj,
+            ] {
+                assert!(part >= 0.0, "{name}: {energy:?}");
+            }
+        }
+    }
+
     #[test]
     fn more_chips_and_supplies_take_more() {
         let activity = Activity {
