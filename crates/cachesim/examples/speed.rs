@@ -75,8 +75,7 @@ fn main() -> Result<()> {
     for (name, run) in PATTERNS {
         print!("{name:18}");
         for (_, geometry) in &machines {
-            let mut without = geometry.clone();
-            without.prefetcher = None;
+            let without = geometry.clone().without_prefetchers();
             for geometry in [geometry, &without] {
                 let mut best = 0.0_f64;
                 for _ in 0..3 {

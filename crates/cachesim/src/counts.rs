@@ -7,6 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::geometry::PerfEvents;
+
 /// Counts of one cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheCounts {
@@ -40,6 +42,14 @@ impl CacheCounts {
     #[must_use]
     pub fn misses(&self) -> u64 {
         self.load_misses + self.store_misses
+    }
+
+    /// Lines brought into this cache, for accesses and prefetches, if its stores allocate. On
+    /// Intel cores since Sandy Bridge, perf's `L1-dcache-load-misses` is this count of the L1D
+    /// (L1D.REPLACEMENT).
+    #[must_use]
+    pub fn fills(&self) -> u64 {
+        self.misses() + self.prefetch_misses
     }
 }
 
@@ -90,9 +100,35 @@ impl Counts {
     }
 
     /// Every counter of the geometry, with its name: perf's name if perf has one, otherwise one
-    /// of the same form (`L2-loads`, `LLC-write-backs`).
+    /// of the same form (`L2-loads`, `LLC-write-backs`). `events` are those that perf's names
+    /// stand for ([`PerfEvents`]).
     #[must_use]
-    pub fn named(&self) -> Vec<(String, u64)> {
+    pub fn named(&self, events: PerfEvents) -> Vec<(String, u64)> {
+        match events {
+            PerfEvents::Demand => self.by_name(),
+            PerfEvents::SandyBridge => self.of_sandy_bridge().by_name(),
+        }
+    }
+
+    /// The L1D's and the DTLB's misses by the events of Sandy Bridge.
+    fn of_sandy_bridge(&self) -> Self {
+        let last = self.stlb.unwrap_or(self.dtlb);
+        Self {
+            l1d: CacheCounts {
+                load_misses: self.l1d.fills(),
+                store_misses: self.l1d.write_backs,
+                ..self.l1d
+            },
+            dtlb: TlbCounts {
+                load_misses: last.load_misses,
+                store_misses: last.store_misses,
+                ..self.dtlb
+            },
+            ..*self
+        }
+    }
+
+    fn by_name(&self) -> Vec<(String, u64)> {
         let mut named = Vec::new();
         let caches = [
             ("L1-dcache", Some(self.l1d)),

@@ -34,9 +34,22 @@ pub struct Geometry {
     /// The second-level TLB, if there is one.
     #[serde(default)]
     pub stlb: Option<TlbGeometry>,
-    /// The prefetcher; `None` means switched off.
+    /// The stream prefetcher; `None` means switched off.
     #[serde(default)]
     pub prefetcher: Option<Prefetcher>,
+    /// The L1D's next-line prefetcher; `None` means switched off.
+    #[serde(default)]
+    pub next_line: Option<NextLine>,
+    /// The L1D's stride prefetcher; `None` means switched off.
+    #[serde(default)]
+    pub stride: Option<Stride>,
+    /// Whether each line that is fetched into the cache behind the L1D brings the other line of
+    /// its aligned pair into that cache.
+    #[serde(default)]
+    pub adjacent_line: bool,
+    /// The events that perf's names stand for.
+    #[serde(default)]
+    pub perf_events: PerfEvents,
 }
 
 /// One cache.
@@ -142,6 +155,51 @@ pub enum PrefetchInto {
     L1d,
     /// Into the cache behind the L1D, even if that is the last level.
     L2,
+}
+
+/// A prefetcher that fetches the next line into the L1D. A load that brings a line, or that is
+/// the first access to a prefetched line, fetches the line after it if the line before it is one
+/// of the last that were brought or first used, and if both are in one page of 4 KiB.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NextLine {
+    /// Number of lines that it remembers.
+    pub recent: usize,
+}
+
+/// A prefetcher that learns the stride of each load instruction and fetches one stride ahead
+/// into the L1D, within the page of 4 KiB, whether or not the load hits. It observes only loads
+/// whose instruction is known ([`Model::access_by`](crate::Model::access_by)).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stride {
+    /// Number of instructions that it tracks; instructions with the same remainder share an
+    /// entry.
+    pub instructions: usize,
+    /// The largest stride.
+    pub largest_bytes: u64,
+    /// How often a stride repeats before it is used.
+    pub repeats: u64,
+}
+
+/// The events that perf's names for L1D and TLB misses stand for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PerfEvents {
+    /// Accesses that did not find their line or page.
+    #[default]
+    Demand,
+    /// Those that the kernel programs on Sandy Bridge (`snb_hw_cache_event_ids` in
+    /// arch/x86/events/intel/core.c), as Intel's list of that processor's events defines them:
+    ///
+    /// | perf's name | event | what it counts |
+    /// | --- | --- | --- |
+    /// | `L1-dcache-load-misses` | L1D.REPLACEMENT (51H, 01H) | lines brought into the L1D, for loads, stores and prefetches |
+    /// | `L1-dcache-store-misses` | L1D.ALL_M_REPLACEMENT (51H, 08H) | modified lines that left the L1D |
+    /// | `L1-dcache-prefetch-misses` | HW_PRE_REQ.DL1_MISS (4EH, 02H) | requests of both L1D prefetchers that missed, each time they access the cache; the model has no second time |
+    /// | `dTLB-load-misses` | DTLB_LOAD_MISSES.MISS_CAUSES_A_WALK (08H, 01H) | page walks by loads |
+    /// | `dTLB-store-misses` | DTLB_STORE_MISSES.MISS_CAUSES_A_WALK (49H, 01H) | page walks by stores |
+    SandyBridge,
 }
 
 /// The size of the pages that the accesses are in.
@@ -253,9 +311,34 @@ impl Geometry {
                 huge: HugeEntries::Shared,
             }),
             prefetcher: Some(Prefetcher::streamer()),
+            next_line: None,
+            stride: None,
+            adjacent_line: false,
+            perf_events: PerfEvents::Demand,
         };
         geometry.check()?;
         Ok(OfMachine { geometry, assumed })
+    }
+
+    /// Whether it has a prefetcher.
+    #[must_use]
+    pub fn prefetches(&self) -> bool {
+        self.prefetcher.is_some()
+            || self.next_line.is_some()
+            || self.stride.is_some()
+            || self.adjacent_line
+    }
+
+    /// The same geometry with its prefetchers switched off.
+    #[must_use]
+    pub fn without_prefetchers(self) -> Self {
+        Self {
+            prefetcher: None,
+            next_line: None,
+            stride: None,
+            adjacent_line: false,
+            ..self
+        }
     }
 
     /// Checks whether it can be modelled.
@@ -283,14 +366,27 @@ impl Geometry {
         if let Some(stlb) = &self.stlb {
             stlb.check("the STLB")?;
         }
+        let useless = |what| {
+            let message = format!("a prefetcher without {what}: leave it out instead");
+            Err(Error::Invalid(message))
+        };
         match &self.prefetcher {
             Some(prefetcher) if prefetcher.streams == 0 || prefetcher.degree == 0 => {
-                Err(Error::Invalid(
-                    "a prefetcher without streams or degree: leave it out instead".into(),
-                ))
+                return useless("streams or degree");
             }
-            _ => Ok(()),
+            _ => {}
         }
+        if self.next_line.as_ref().is_some_and(|next| next.recent == 0) {
+            return useless("recent lines");
+        }
+        if self
+            .stride
+            .as_ref()
+            .is_some_and(|one| one.instructions == 0)
+        {
+            return useless("instructions");
+        }
+        Ok(())
     }
 }
 
@@ -336,6 +432,32 @@ impl TlbGeometry {
         match self.huge {
             HugeEntries::Own(own) => check_sets(what, own.entries, own.ways),
             HugeEntries::Shared | HugeEntries::Nowhere => Ok(()),
+        }
+    }
+}
+
+impl NextLine {
+    /// Intel's DCU prefetcher: "triggered by an ascending access to very recently loaded data",
+    /// by loads only, within the page (Optimization Reference Manual, section "Data Prefetching"
+    /// of the chapter on Sandy Bridge). The manual does not say how many lines count as very
+    /// recently loaded; assumed are as many as the L1D fetches at a time, 10 (same chapter, table
+    /// of the load and store buffers).
+    #[must_use]
+    pub const fn dcu() -> Self {
+        Self { recent: 10 }
+    }
+}
+
+impl Stride {
+    /// Intel's IP-based stride prefetcher: strides of up to 2 KiB in both directions (same
+    /// section). The manual does not give the number of instructions and repetitions; 256
+    /// and 2 are assumed.
+    #[must_use]
+    pub const fn ip_based() -> Self {
+        Self {
+            instructions: 256,
+            largest_bytes: 2 << 10,
+            repeats: 2,
         }
     }
 }

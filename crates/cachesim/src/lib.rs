@@ -21,13 +21,15 @@
 //! | [`counts`] | the counters, under perf's names |
 //! | [`sets`] | the array behind all caches and TLBs |
 //! | [`streams`] | the stream prefetcher |
+//! | [`ahead`] | the L1D's next-line and stride prefetchers |
 //!
 //! # What is modelled
 //! One core. An access is translated (DTLB, then STLB, then a page walk), looked
 //! up in the L1D, and on a miss fetched through the L2 and the last level from
 //! memory; each cache on the way keeps a copy. Stores allocate, and a line is
 //! written back when it is replaced, unless the L1D is said to write through.
-//! Then the prefetcher may fetch the lines that it expects next.
+//! Then the prefetchers, each optional, may fetch the lines that they expect next: a stream
+//! prefetcher, the L1D's next-line and stride prefetchers, and the adjacent line of a pair.
 //!
 //! # What is not modelled
 //! - *Physical addresses.* The L2 and the last level of a machine are indexed by physical
@@ -42,6 +44,7 @@
 //!   caches, and page-walk caches: the model only processes the given stream.
 //! - *Time.* A line is present as soon as it is requested, so a prefetch is never late, and
 //!   there are no store buffers, no merged misses, no speculation.
+pub mod ahead;
 pub mod counts;
 pub mod geometry;
 pub mod model;

@@ -2,6 +2,7 @@
 //! The path of an access through TLBs and caches.
 
 use crate::Result;
+use crate::ahead::{Recent, Strides};
 use crate::counts::{CacheCounts, Counts, TlbCounts};
 use crate::geometry::{
     CacheGeometry, Entries, Geometry, HugeEntries, PageSize, PrefetchInto, Replacement,
@@ -50,6 +51,9 @@ pub struct Model {
     /// The DTLB, and the TLB behind it.
     tlbs: Vec<Tlb>,
     prefetcher: Option<(PrefetchInto, Streams)>,
+    next_line: Option<Recent>,
+    stride: Option<Strides>,
+    adjacent_line: bool,
 }
 
 /// A cache and its counts.
@@ -113,6 +117,12 @@ impl Model {
                 .prefetcher
                 .as_ref()
                 .map(|settings| (settings.into, Streams::new(settings, line_bits))),
+            next_line: geometry
+                .next_line
+                .as_ref()
+                .map(|settings| Recent::new(settings, line_bits)),
+            stride: geometry.stride.as_ref().map(Strides::new),
+            adjacent_line: geometry.adjacent_line,
         })
     }
 
@@ -128,6 +138,18 @@ impl Model {
         self.line(first, access);
         if last > first {
             self.more_lines(first + 1, last, access);
+        }
+    }
+
+    /// The same access by a known instruction: any number that is the same each time. A stride
+    /// prefetcher observes only these loads.
+    #[inline]
+    pub fn access_by(&mut self, instruction: u64, address: u64, bytes: u64, access: Access) {
+        self.access(address, bytes, access);
+        if let (Some(strides), Access::Load) = (&mut self.stride, access) {
+            if let Some(next) = strides.train(instruction, address) {
+                self.prefetch_into_l1d(next >> self.line_bits);
+            }
         }
     }
 
@@ -185,7 +207,7 @@ impl Model {
         self.forget_last();
     }
 
-    /// Empties all caches and TLBs, and the prefetcher's table. Dirty lines are not counted as
+    /// Empties all caches and TLBs, and the prefetchers' tables. Dirty lines are not counted as
     /// written back: the counters cover the stream only.
     pub fn flush(&mut self) {
         self.flush_data_caches();
@@ -194,7 +216,7 @@ impl Model {
         }
     }
 
-    /// Empties the caches and the prefetcher's table, as flushing every line of a buffer does
+    /// Empties the caches and the prefetchers' tables, as flushing every line of a buffer does
     /// (x86 `clflush`, arm64 `dc civac`). The TLBs keep their contents.
     pub fn flush_data_caches(&mut self) {
         for level in [&mut self.l1d].into_iter().chain(&mut self.outer) {
@@ -202,6 +224,12 @@ impl Model {
         }
         if let Some((_, streams)) = &mut self.prefetcher {
             streams.clear();
+        }
+        if let Some(recent) = &mut self.next_line {
+            recent.clear();
+        }
+        if let Some(strides) = &mut self.stride {
+            strides.clear();
         }
         self.forget_last();
     }
@@ -247,7 +275,7 @@ impl Model {
             },
         ];
         if before & PREFETCHED != 0 {
-            self.prefetch(line);
+            self.first_use(line, access);
         }
     }
 
@@ -266,11 +294,22 @@ impl Model {
     #[inline(never)]
     fn miss(&mut self, line: u64, access: Access) {
         self.l1d.missed[access as usize] += 1;
-        self.fetch(0, line, access as Asker);
+        let brought = self.fetch(0, line, access as Asker);
         let dirty = access == Access::Store;
         self.fill_l1d(line, if dirty { DIRTY } else { 0 });
         self.last_line = [line, if dirty { line } else { NONE }];
-        self.prefetch(line);
+        self.complete_pair(line, brought);
+        self.next_line(line, access);
+        self.stream_on(line);
+    }
+
+    /// The first access to a prefetched line. A stream prefetcher into the L2 does not observe it,
+    /// since it is no request to the L2.
+    fn first_use(&mut self, line: u64, access: Access) {
+        self.next_line(line, access);
+        if let Some((PrefetchInto::L1d, _)) = self.prefetcher {
+            self.stream_on(line);
+        }
     }
 
     /// A store to an L1D that writes through: the next level always gets it.
@@ -282,41 +321,51 @@ impl Model {
                 self.last_line = [line, NONE];
                 self.store_behind(line);
                 if before & PREFETCHED != 0 {
-                    self.prefetch(line);
+                    self.first_use(line, Access::Store);
                 }
             }
             None => {
                 self.l1d.missed[STORE] += 1;
                 self.last_line = [NONE; 2];
                 self.store_behind(line);
-                self.prefetch(line);
+                self.stream_on(line);
             }
         }
     }
 
     /// A store that arrives at the cache behind the L1D.
     fn store_behind(&mut self, line: u64) {
-        self.fetch(0, line, STORE);
+        let brought = self.fetch(0, line, STORE);
         let sets = &mut self.outer[0].sets;
         let place = sets.find(line).expect("it was fetched");
         sets.touch(place, DIRTY);
+        self.complete_pair(line, brought);
     }
 
     /// Ensures that the `level`th cache behind the L1D has `line`, and fetches it from further
     /// out if necessary. Lines come in from memory inward, so each victim is written back to a
-    /// cache that already has the new line.
-    fn fetch(&mut self, level: usize, line: u64, asker: Asker) {
+    /// cache that already has the new line. Returns whether it brought the line into that cache.
+    fn fetch(&mut self, level: usize, line: u64, asker: Asker) -> bool {
         let Some(cache) = self.outer.get_mut(level) else {
-            return;
+            return false;
         };
         cache.asked[asker] += 1;
         if let Some(place) = cache.sets.search(line) {
             cache.sets.touch(place, 0);
-            return;
+            return false;
         }
         cache.missed[asker] += 1;
         self.fetch(level + 1, line, asker);
         self.fill_outer(level, line, 0);
+        true
+    }
+
+    /// If `line` was brought into the cache behind the L1D, the other line of its aligned pair
+    /// follows it there. It brings no further pair: the first line is there.
+    fn complete_pair(&mut self, line: u64, brought: bool) {
+        if self.adjacent_line && brought && self.outer[0].sets.search(line ^ 1).is_none() {
+            self.fetch(0, line ^ 1, PREFETCH);
+        }
     }
 
     fn fill_l1d(&mut self, line: u64, flags: u64) {
@@ -363,8 +412,18 @@ impl Model {
         }
     }
 
-    /// Lets the prefetcher observe a demand access, and fetches the lines that it requests.
-    fn prefetch(&mut self, line: u64) {
+    /// Lets the L1D's next-line prefetcher observe an access that brought a line, or that was the
+    /// first one to a prefetched line.
+    fn next_line(&mut self, line: u64, access: Access) {
+        if let Some(recent) = &mut self.next_line {
+            if let Some(next) = recent.train(line, access == Access::Load) {
+                self.prefetch_into_l1d(next);
+            }
+        }
+    }
+
+    /// Lets the stream prefetcher observe a request, and fetches the lines that it requests.
+    fn stream_on(&mut self, line: u64) {
         let Some((into, streams)) = &mut self.prefetcher else {
             return;
         };
@@ -372,19 +431,27 @@ impl Model {
         for line in streams.train(line).into_iter().flat_map(Ask::lines) {
             match into {
                 PrefetchInto::L1d => self.prefetch_into_l1d(line),
-                PrefetchInto::L2 => self.fetch(0, line, PREFETCH),
+                PrefetchInto::L2 => {
+                    let brought = self.fetch(0, line, PREFETCH);
+                    self.complete_pair(line, brought);
+                }
             }
         }
     }
 
+    /// A stream prefetcher into the L2 observes the requests of the L1D's prefetchers, too.
     fn prefetch_into_l1d(&mut self, line: u64) {
         self.l1d.asked[PREFETCH] += 1;
         if self.l1d.sets.search(line).is_none() {
             self.l1d.missed[PREFETCH] += 1;
-            self.fetch(0, line, PREFETCH);
+            let brought = self.fetch(0, line, PREFETCH);
             self.fill_l1d(line, PREFETCHED);
             // This line is now the most recently used one.
             self.last_line = [NONE; 2];
+            self.complete_pair(line, brought);
+            if let Some((PrefetchInto::L2, _)) = self.prefetcher {
+                self.stream_on(line);
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::geometry::Prefetcher;
 use crate::sets::NONE;
 
 /// Prefetchers stay in a page of this size, the smallest.
-const PAGE_BITS: u32 = 12;
+pub(crate) const PAGE_BITS: u32 = 12;
 
 /// The table.
 #[derive(Debug, Clone)]

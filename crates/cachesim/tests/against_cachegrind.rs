@@ -171,8 +171,7 @@ fn two_levels(l1d: CacheGeometry, llc: CacheGeometry) -> Geometry {
         l2: None,
         llc,
         inclusive_llc: false,
-        prefetcher: None,
-        ..platforms::i5_2467m()
+        ..platforms::i5_2467m().without_prefetchers()
     }
 }
 

@@ -3,9 +3,12 @@
 //! list of lines, the most recently used at its end. Random streams, random geometries; every
 //! counter must agree.
 
+use std::collections::HashMap;
+
 use memwarden_cachesim::counts::{CacheCounts, Counts, TlbCounts};
 use memwarden_cachesim::geometry::{
-    CacheGeometry, Entries, HugeEntries, PrefetchInto, Prefetcher, TlbGeometry, Writes,
+    CacheGeometry, Entries, HugeEntries, NextLine, PerfEvents, PrefetchInto, Prefetcher, Stride,
+    TlbGeometry, Writes,
 };
 use memwarden_cachesim::{Access, Geometry, Model, PageSize};
 
@@ -156,6 +159,10 @@ struct Naive {
     tlbs: Vec<Tlb>,
     /// The most recently seen at the end.
     streams: Vec<Stream>,
+    /// Lines that were brought or first used, the last at the end.
+    recent: Vec<u64>,
+    /// By entry of the table: the instruction, its addresses, the last at the end.
+    instructions: HashMap<usize, (u64, Vec<i64>)>,
 }
 
 impl Naive {
@@ -172,6 +179,8 @@ impl Naive {
             caches,
             tlbs,
             streams: Vec::new(),
+            recent: Vec::new(),
+            instructions: HashMap::new(),
         }
     }
 
@@ -193,9 +202,11 @@ impl Naive {
         let found = self.caches[0].take(number);
         let asker = if store { Asker::Store } else { Asker::Load };
         self.caches[0].ask(asker, found.is_some());
-        let mut train = true;
+        let missed = found.is_none();
+        let mut first_use = false;
+        let mut brought = false;
         if let Some(line) = found {
-            train = line.prefetched;
+            first_use = line.prefetched;
             let dirty = line.dirty || store && !through;
             self.caches[0].put(Line {
                 number,
@@ -203,7 +214,7 @@ impl Naive {
                 prefetched: false,
             });
         } else if !through {
-            self.bring(1, number, asker);
+            brought = self.bring(1, number, asker);
             self.install(
                 0,
                 Line {
@@ -214,18 +225,98 @@ impl Naive {
             );
         }
         if through {
-            self.bring(1, number, Asker::Store);
+            brought = self.bring(1, number, Asker::Store);
             self.caches[1].set(number).last_mut().unwrap().dirty = true;
         }
-        if train {
+        self.complete_pair(number, brought);
+        if first_use || missed && !through {
+            self.next_line(number, store);
+        }
+        let settings = self.geometry.prefetcher.as_ref();
+        if missed || first_use && settings.is_some_and(|one| one.into == PrefetchInto::L1d) {
             self.train(number);
         }
     }
 
-    /// Ensures that `level` has the line, as the most recently used one.
-    fn bring(&mut self, level: usize, number: u64, asker: Asker) {
-        if level == self.caches.len() {
+    fn next_line(&mut self, number: u64, store: bool) {
+        let Some(settings) = &self.geometry.next_line else {
             return;
+        };
+        let ascends = number > 0 && self.recent.contains(&(number - 1));
+        self.recent.push(number);
+        if self.recent.len() > settings.recent {
+            self.recent.remove(0);
+        }
+        let page = |line| line * self.geometry.line_bytes / 4096;
+        if ascends && !store && page(number) == page(number + 1) {
+            self.prefetch_into_l1d(number + 1);
+        }
+    }
+
+    fn load_by(&mut self, instruction: u64, address: u64) {
+        let Some(settings) = &self.geometry.stride else {
+            return;
+        };
+        let at = usize::try_from(instruction).unwrap() % settings.instructions;
+        let entry = self.instructions.entry(at).or_default();
+        if entry.0 != instruction || entry.1.is_empty() {
+            *entry = (instruction, Vec::new());
+        }
+        entry.1.push(i64::try_from(address).unwrap());
+        let strides: Vec<i64> = entry.1.windows(2).map(|two| two[1] - two[0]).collect();
+        let Some(stride) = strides.last() else {
+            return;
+        };
+        let same = strides.iter().rev().take_while(|one| *one == stride);
+        let repeats = same.count() as u64 - 1;
+        let next = address.wrapping_add_signed(*stride);
+        let possible = *stride != 0 && stride.unsigned_abs() <= settings.largest_bytes;
+        if possible && repeats >= settings.repeats && next / 4096 == address / 4096 {
+            self.prefetch_into_l1d(next / self.geometry.line_bytes);
+        }
+    }
+
+    fn prefetch_into_l1d(&mut self, number: u64) {
+        let hit = self.caches[0]
+            .set(number)
+            .iter()
+            .any(|line| line.number == number);
+        self.caches[0].ask(Asker::Prefetcher, hit);
+        if hit {
+            return;
+        }
+        let brought = self.bring(1, number, Asker::Prefetcher);
+        self.install(
+            0,
+            Line {
+                number,
+                dirty: false,
+                prefetched: true,
+            },
+        );
+        self.complete_pair(number, brought);
+        let settings = self.geometry.prefetcher.as_ref();
+        if settings.is_some_and(|one| one.into == PrefetchInto::L2) {
+            self.train(number);
+        }
+    }
+
+    fn complete_pair(&mut self, number: u64, brought: bool) {
+        let other = number ^ 1;
+        let absent = !self.caches[1]
+            .set(other)
+            .iter()
+            .any(|line| line.number == other);
+        if self.geometry.adjacent_line && brought && absent {
+            self.bring(1, other, Asker::Prefetcher);
+        }
+    }
+
+    /// Ensures that `level` has the line, as the most recently used one. Returns whether it did
+    /// not.
+    fn bring(&mut self, level: usize, number: u64, asker: Asker) -> bool {
+        if level == self.caches.len() {
+            return false;
         }
         let hit = self.caches[level].use_line(number);
         self.caches[level].ask(asker, hit);
@@ -240,6 +331,7 @@ impl Naive {
                 },
             );
         }
+        !hit
     }
 
     fn install(&mut self, level: usize, line: Line) {
@@ -327,25 +419,11 @@ impl Naive {
         for line in wanted {
             let number = page * lines_a_page + u64::try_from(line).unwrap();
             match settings.into {
-                PrefetchInto::L2 => self.bring(1, number, Asker::Prefetcher),
-                PrefetchInto::L1d => {
-                    let hit = self.caches[0]
-                        .set(number)
-                        .iter()
-                        .any(|line| line.number == number);
-                    self.caches[0].ask(Asker::Prefetcher, hit);
-                    if !hit {
-                        self.bring(1, number, Asker::Prefetcher);
-                        self.install(
-                            0,
-                            Line {
-                                number,
-                                dirty: false,
-                                prefetched: true,
-                            },
-                        );
-                    }
+                PrefetchInto::L2 => {
+                    let brought = self.bring(1, number, Asker::Prefetcher);
+                    self.complete_pair(number, brought);
                 }
+                PrefetchInto::L1d => self.prefetch_into_l1d(number),
             }
         }
     }
@@ -355,6 +433,8 @@ impl Naive {
             cache.sets.iter_mut().for_each(Vec::clear);
         }
         self.streams.clear();
+        self.recent.clear();
+        self.instructions.clear();
     }
 
     fn flush(&mut self) {
@@ -426,6 +506,16 @@ fn any_geometry(rng: &mut fastrand::Rng) -> Geometry {
             degree: rng.u64(1..=4),
             distance: rng.u64(0..=9),
         }),
+        next_line: rng.bool().then(|| NextLine {
+            recent: rng.usize(1..=4),
+        }),
+        stride: rng.bool().then(|| Stride {
+            instructions: rng.usize(1..=3),
+            largest_bytes: 1 << rng.u32(4..=11),
+            repeats: rng.u64(1..=3),
+        }),
+        adjacent_line: rng.bool(),
+        perf_events: PerfEvents::Demand,
     }
 }
 
@@ -471,8 +561,17 @@ fn every_counter_agrees_with_a_naive_model() {
                 Access::Load
             };
             let bytes = [1, 8, 16, 300][rng.usize(..4)];
-            model.access(address, bytes, access);
-            naive.access(address, bytes, access);
+            if rng.u8(..4) == 0 {
+                model.access(address, bytes, access);
+                naive.access(address, bytes, access);
+            } else {
+                let instruction = rng.u64(..10) / 7;
+                model.access_by(instruction, address, bytes, access);
+                naive.access(address, bytes, access);
+                if access == Access::Load {
+                    naive.load_by(instruction, address);
+                }
+            }
             assert_eq!(
                 model.counts(),
                 naive.counts(),

@@ -4,7 +4,8 @@
 mod patterns;
 
 use memwarden_cachesim::geometry::{
-    CacheGeometry, Entries, HugeEntries, PrefetchInto, Prefetcher, Replacement, TlbGeometry, Writes,
+    CacheGeometry, Entries, HugeEntries, NextLine, PerfEvents, PrefetchInto, Prefetcher,
+    Replacement, Stride, TlbGeometry, Writes,
 };
 use memwarden_cachesim::{Access, Counts, Geometry, Model, PageSize, platforms};
 use patterns::MmapWalk;
@@ -31,6 +32,10 @@ fn small() -> Geometry {
             huge: HugeEntries::Nowhere,
         }),
         prefetcher: None,
+        next_line: None,
+        stride: None,
+        adjacent_line: false,
+        perf_events: PerfEvents::Demand,
     }
 }
 
@@ -328,8 +333,7 @@ fn the_mmap_walk_on_named_platforms_misses_once_a_line_and_step() {
         ("xeon-w3530", true),
         ("raspberry-pi-3", false),
     ] {
-        let mut geometry = platforms::named(name).unwrap();
-        geometry.prefetcher = None;
+        let mut geometry = platforms::named(name).unwrap().without_prefetchers();
         if !exact {
             geometry.l1d.replacement = Replacement::Lru;
         }
@@ -378,7 +382,7 @@ fn random_replacement_matters_to_a_working_set_that_just_fits() {
 
 #[test]
 fn a_prefetcher_into_the_l2_leaves_the_l1d_alone_and_spares_the_l2s_misses() {
-    let mut geometry = platforms::i5_2467m();
+    let mut geometry = platforms::xeon_w3530();
     let all = lines(6400, 1);
     let with = rounds(&geometry, 1, &all, Access::Load);
     geometry.prefetcher = None;
@@ -420,9 +424,151 @@ fn a_prefetcher_into_the_l1d_spares_the_l1ds_misses_in_both_directions() {
 }
 
 #[test]
+fn a_next_line_prefetcher_spares_ascending_loads() {
+    let mut geometry = small();
+    geometry.next_line = Some(NextLine::dcu());
+    let counts = rounds(&geometry, 1, &lines(640, 1), Access::Load);
+    // The first two lines of the walk miss, then the first of each page of 64.
+    assert_eq!(counts.l1d.load_misses, 2 + 9);
+    assert_eq!(
+        (counts.l1d.prefetches, counts.l1d.prefetch_misses),
+        (629, 629)
+    );
+    assert_eq!(counts.l1d.fills(), 640);
+    assert_eq!(counts.dtlb.loads, 640, "prefetches are not translated");
+    let mut all = lines(640, 1);
+    let counts = rounds(&geometry, 1, &all, Access::Store);
+    assert_eq!(counts.l1d.prefetches, 0, "stores fetch no next line");
+    all.reverse();
+    let counts = rounds(&geometry, 1, &all, Access::Load);
+    assert_eq!(counts.l1d.prefetches, 0, "nor do descending loads");
+    let counts = rounds(&geometry, 1, &lines(320, 2), Access::Load);
+    assert_eq!(
+        counts.l1d.prefetches, 0,
+        "nor do loads that leave lines out"
+    );
+    // What fits is fetched once: a load that hits fetches nothing.
+    let counts = rounds(&geometry, 10, &lines(31, 1), Access::Load);
+    assert_eq!((counts.l1d.load_misses, counts.l1d.prefetches), (2, 30));
+    assert_eq!(counts.l1d.fills(), 32, "with the line after the last");
+}
+
+#[test]
+fn a_stride_prefetcher_follows_each_load_instruction() {
+    let mut geometry = small();
+    geometry.stride = Some(Stride::ip_based());
+    // Two instructions that walk in opposite directions, 5 lines a step.
+    let step = 5 * LINE;
+    let count = |known: bool| {
+        let mut model = Model::new(&geometry).unwrap();
+        for n in 0..200 {
+            let walks = [(1, n * step), (2, (1 << 20) - n * step)];
+            for (instruction, address) in walks {
+                if known {
+                    model.access_by(instruction, address, 8, Access::Load);
+                } else {
+                    model.access(address, 8, Access::Load);
+                }
+            }
+        }
+        model.counts().l1d
+    };
+    let (with, without) = (count(true), count(false));
+    assert_eq!(without.load_misses, 400);
+    assert_eq!((without.prefetches, with.loads), (0, 400));
+    assert_eq!(with.load_misses + with.prefetch_misses, 400 + 2);
+    // Each instruction misses in its first four steps, and once a page: 200 steps are 15.6 pages.
+    assert_eq!(with.load_misses, 2 * (4 + 15));
+    let mut model = Model::new(&geometry).unwrap();
+    for n in 0..200 {
+        model.access_by(1, n * step, 8, Access::Store);
+    }
+    assert_eq!(model.counts().l1d.prefetches, 0, "stores are not observed");
+}
+
+#[test]
+fn the_adjacent_line_completes_an_aligned_pair_behind_the_l1d() {
+    let mut geometry = small();
+    geometry.adjacent_line = true;
+    for (stride, pairs) in [(1, 32), (2, 64), (3, 64)] {
+        for access in [Access::Load, Access::Store] {
+            let counts = rounds(&geometry, 1, &lines(64, stride), access);
+            let l2 = counts.l2.unwrap();
+            assert_eq!(counts.l1d.misses(), 64, "it does not go into the L1D");
+            assert_eq!(
+                (l2.misses(), l2.prefetches, l2.prefetch_misses),
+                (pairs, pairs, pairs)
+            );
+            assert_eq!(counts.llc.prefetches, pairs, "from memory");
+        }
+    }
+    // Downward the pair's second line comes first.
+    let down: Vec<u64> = lines(64, 1).into_iter().rev().collect();
+    let l2 = rounds(&geometry, 1, &down, Access::Load).l2.unwrap();
+    assert_eq!((l2.load_misses, l2.prefetch_misses), (32, 32));
+}
+
+#[test]
+fn prefetches_into_the_l1d_train_a_streamer_into_the_l2() {
+    let geometry = Geometry {
+        adjacent_line: false,
+        ..platforms::i5_2467m()
+    };
+    let all = lines(6400, 1);
+    let counts = rounds(&geometry, 1, &all, Access::Load);
+    // Two lines in all, then one a page, come by demand.
+    assert_eq!(counts.l1d.load_misses, 2 + 99);
+    let l2 = counts.l2.unwrap();
+    // The streamer observes the page's first line, then each line as the L1D fetches it: its
+    // first three requests miss, by demand or for the L1D, and the rest are its own.
+    assert_eq!(l2.loads, 101);
+    assert_eq!(l2.misses() + l2.prefetch_misses, 6400);
+    assert_eq!(counts.llc.loads + counts.llc.prefetches, 6400);
+}
+
+#[test]
+fn perfs_events_of_sandy_bridge_count_fills_write_backs_and_walks() {
+    let walk = MmapWalk {
+        lines: 1 << 18,
+        outer: 32,
+        locality: 2,
+        span: 512,
+        random: None,
+    };
+    let mut model = Model::new(&platforms::i5_2467m()).unwrap();
+    walk.feed(|line, access| model.access(LINE * line, 8, access));
+    let counts = model.counts();
+    let of = |events| {
+        let named = counts.named(events);
+        move |name: &str| named.iter().find(|(one, _)| one == name).unwrap().1
+    };
+    let (demand, perf) = (of(PerfEvents::Demand), of(PerfEvents::SandyBridge));
+    assert!(demand("L1-dcache-load-misses") < 32 * 448);
+    let fills = perf("L1-dcache-load-misses");
+    assert_eq!(fills, counts.l1d.misses() + counts.l1d.prefetch_misses);
+    assert!(fills >= 32 * 512, "{fills}");
+    assert_eq!(perf("L1-dcache-store-misses"), counts.l1d.write_backs);
+    let stlb = counts.stlb.unwrap();
+    assert_eq!(perf("dTLB-load-misses"), stlb.load_misses);
+    assert_eq!(perf("dTLB-store-misses"), stlb.store_misses);
+    for same in [
+        "L1-dcache-loads",
+        "L1-dcache-prefetch-misses",
+        "LLC-load-misses",
+        "sTLB-loads",
+    ] {
+        assert_eq!(demand(same), perf(same), "{same}");
+    }
+}
+
+#[test]
 fn names_are_perfs() {
     let counts = Model::new(&platforms::raspberry_pi_3()).unwrap().counts();
-    let names: Vec<_> = counts.named().into_iter().map(|(name, _)| name).collect();
+    let names: Vec<_> = counts
+        .named(PerfEvents::Demand)
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
     for name in [
         "L1-dcache-loads",
         "L1-dcache-load-misses",

@@ -4,6 +4,7 @@
 //! The model runs after the walk, so that neither its time nor its memory affects what is measured. It uses the
 //! addresses of the real mapping.
 
+use memwarden_cachesim::geometry::PerfEvents;
 use memwarden_cachesim::{Access, Counts, Geometry, Model, PageSize, platforms};
 use memwarden_platform::counters::groups::{Groups, Reading, Times};
 use memwarden_platform::units::size_text;
@@ -93,13 +94,20 @@ fn geometry(config: &Config, cpu: usize, summary: &mut Summary) -> Result<Geomet
         (platforms::named(&config.platform)?, Vec::new())
     };
     if config.prefetcher == Switch::Off {
-        geometry.prefetcher = None;
+        geometry = geometry.without_prefetchers();
     }
     let text = text(&geometry, &config.platform);
     summary.note(format!(
         "L1D, L2, LLC and TLB counters are modelled, not measured: {text}. The model replays the walk's accesses, at \
          the mapping's addresses, after the walk; time and getrusage are those of the real walk."
     ));
+    if geometry.perf_events == PerfEvents::SandyBridge {
+        summary.note(
+            "L1D and DTLB misses are those of perf's events on that processor. L1D load misses are all lines brought \
+             into the L1D, also for stores and prefetches; L1D store misses are modified lines that left it; DTLB misses \
+             are page walks.",
+        );
+    }
     if !assumed.is_empty() {
         summary.note(format!(
             "The machine does not report all of its geometry; assumed: {}.",
@@ -135,17 +143,15 @@ fn text(geometry: &Geometry, name: &str) -> String {
     parts.push(format!("DTLB {} entries", geometry.dtlb.small.entries));
     let stlb = geometry.stlb.as_ref();
     parts.extend(stlb.map(|stlb| format!("STLB {}", stlb.small.entries)));
-    let prefetcher = if geometry.prefetcher.is_some() {
-        "on"
-    } else {
-        "off"
-    };
+    let prefetcher = if geometry.prefetches() { "on" } else { "off" };
     format!("{name} ({}; prefetcher {prefetcher})", parts.join(", "))
 }
 
 /// The model's counts.
 pub(super) struct Modelled {
     pub(super) counts: Counts,
+    /// The events that perf's names stand for.
+    pub(super) events: PerfEvents,
     /// Outer steps that were simulated.
     pub(super) steps: u64,
     pub(super) accesses: u64,
@@ -185,6 +191,7 @@ pub(super) fn model(
     let cpu_ns = clock::thread_cpu_ns() - begin_ns;
     Ok(Modelled {
         counts: model.counts(),
+        events: geometry.perf_events,
         steps: walk.outer,
         accesses: walk.loads() + walk.stores(),
         cpu_ns,
@@ -202,11 +209,7 @@ mod tests {
             outer: 1 << 20,
             ..Config::default()
         };
-        let geometry = platforms::named("i5-2467m").unwrap();
-        let geometry = Geometry {
-            prefetcher: None,
-            ..geometry
-        };
+        let geometry = platforms::named("i5-2467m").unwrap().without_prefetchers();
         let walk = config.walk(access, locality);
         let modelled = model(&geometry, &walk, 256, 1 << 30, false, &Interrupt::default()).unwrap();
         assert_eq!(modelled.steps, 256);

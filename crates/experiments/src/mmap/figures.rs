@@ -73,7 +73,8 @@ pub(super) fn modelled_samples(plan: &Plan, modelled: Option<&Modelled>) -> Vec<
     let sample = |(name, count): (String, u64)| {
         Sample::new(plan.name(), 0, "model", name, "events", count as f64)
     };
-    modelled.counts.named().into_iter().map(sample).collect()
+    let named = modelled.counts.named(modelled.events);
+    named.into_iter().map(sample).collect()
 }
 
 /// The figures of one case.
@@ -139,10 +140,14 @@ pub(super) fn case(
     };
     shares(match modelled {
         Some(modelled) => {
-            let counts = modelled.counts.named().into_iter().map(|(name, count)| {
-                let metric = Metric::from_samples(&name, &[count as f64]);
-                (name, metric)
-            });
+            let counts = modelled
+                .counts
+                .named(modelled.events)
+                .into_iter()
+                .map(|(name, count)| {
+                    let metric = Metric::from_samples(&name, &[count as f64]);
+                    (name, metric)
+                });
             Case {
                 counted_outer: Some(modelled.steps),
                 counts: counts.collect(),
