@@ -54,6 +54,9 @@ pub struct Model {
     next_line: Option<Recent>,
     stride: Option<Strides>,
     adjacent_line: bool,
+    /// Whether there are prefetchers other than the stream prefetcher. Without them a miss takes a
+    /// shorter path.
+    more_prefetchers: bool,
 }
 
 /// A cache and its counts.
@@ -123,6 +126,9 @@ impl Model {
                 .map(|settings| Recent::new(settings, line_bits)),
             stride: geometry.stride.as_ref().map(Strides::new),
             adjacent_line: geometry.adjacent_line,
+            more_prefetchers: geometry.next_line.is_some()
+                || geometry.stride.is_some()
+                || geometry.adjacent_line,
         })
     }
 
@@ -294,18 +300,42 @@ impl Model {
     #[inline(never)]
     fn miss(&mut self, line: u64, access: Access) {
         self.l1d.missed[access as usize] += 1;
-        let brought = self.fetch(0, line, access as Asker);
+        if self.more_prefetchers {
+            return self.bring_with_more(line, access);
+        }
+        self.bring(line, access);
+        self.stream_on(line);
+    }
+
+    #[inline]
+    fn bring(&mut self, line: u64, access: Access) {
+        self.fetch(0, line, access as Asker);
         let dirty = access == Access::Store;
         self.fill_l1d(line, if dirty { DIRTY } else { 0 });
         self.last_line = [line, if dirty { line } else { NONE }];
-        self.complete_pair(line, brought);
+    }
+
+    #[inline(never)]
+    fn bring_with_more(&mut self, line: u64, access: Access) {
+        let incomplete = self.needs_pair(line);
+        self.bring(line, access);
+        self.complete_pair(line, incomplete);
         self.next_line(line, access);
         self.stream_on(line);
     }
 
     /// The first access to a prefetched line. A stream prefetcher into the L2 does not observe it,
     /// since it is no request to the L2.
+    #[inline]
     fn first_use(&mut self, line: u64, access: Access) {
+        if self.more_prefetchers {
+            return self.first_use_with_more(line, access);
+        }
+        self.stream_on(line);
+    }
+
+    #[inline(never)]
+    fn first_use_with_more(&mut self, line: u64, access: Access) {
         self.next_line(line, access);
         if let Some((PrefetchInto::L1d, _)) = self.prefetcher {
             self.stream_on(line);
@@ -335,35 +365,40 @@ impl Model {
 
     /// A store that arrives at the cache behind the L1D.
     fn store_behind(&mut self, line: u64) {
-        let brought = self.fetch(0, line, STORE);
+        let incomplete = self.needs_pair(line);
+        self.fetch(0, line, STORE);
         let sets = &mut self.outer[0].sets;
         let place = sets.find(line).expect("it was fetched");
         sets.touch(place, DIRTY);
-        self.complete_pair(line, brought);
+        self.complete_pair(line, incomplete);
     }
 
     /// Ensures that the `level`th cache behind the L1D has `line`, and fetches it from further
     /// out if necessary. Lines come in from memory inward, so each victim is written back to a
-    /// cache that already has the new line. Returns whether it brought the line into that cache.
-    fn fetch(&mut self, level: usize, line: u64, asker: Asker) -> bool {
+    /// cache that already has the new line.
+    fn fetch(&mut self, level: usize, line: u64, asker: Asker) {
         let Some(cache) = self.outer.get_mut(level) else {
-            return false;
+            return;
         };
         cache.asked[asker] += 1;
         if let Some(place) = cache.sets.search(line) {
             cache.sets.touch(place, 0);
-            return false;
+            return;
         }
         cache.missed[asker] += 1;
         self.fetch(level + 1, line, asker);
         self.fill_outer(level, line, 0);
-        true
     }
 
-    /// If `line` was brought into the cache behind the L1D, the other line of its aligned pair
-    /// follows it there. It brings no further pair: the first line is there.
-    fn complete_pair(&mut self, line: u64, brought: bool) {
-        if self.adjacent_line && brought && self.outer[0].sets.search(line ^ 1).is_none() {
+    /// Whether a request for `line` brings it into the cache behind the L1D, so that the other
+    /// line of its aligned pair follows it there ([`Self::complete_pair`]).
+    fn needs_pair(&mut self, line: u64) -> bool {
+        self.adjacent_line && self.outer[0].sets.search(line).is_none()
+    }
+
+    /// The other line brings no further pair: the first line is there.
+    fn complete_pair(&mut self, line: u64, incomplete: bool) {
+        if incomplete && self.outer[0].sets.search(line ^ 1).is_none() {
             self.fetch(0, line ^ 1, PREFETCH);
         }
     }
@@ -431,27 +466,43 @@ impl Model {
         for line in streams.train(line).into_iter().flat_map(Ask::lines) {
             match into {
                 PrefetchInto::L1d => self.prefetch_into_l1d(line),
-                PrefetchInto::L2 => {
-                    let brought = self.fetch(0, line, PREFETCH);
-                    self.complete_pair(line, brought);
+                PrefetchInto::L2 if self.adjacent_line => {
+                    let incomplete = self.needs_pair(line);
+                    self.fetch(0, line, PREFETCH);
+                    self.complete_pair(line, incomplete);
                 }
+                PrefetchInto::L2 => self.fetch(0, line, PREFETCH),
             }
         }
     }
 
-    /// A stream prefetcher into the L2 observes the requests of the L1D's prefetchers, too.
     fn prefetch_into_l1d(&mut self, line: u64) {
         self.l1d.asked[PREFETCH] += 1;
         if self.l1d.sets.search(line).is_none() {
             self.l1d.missed[PREFETCH] += 1;
-            let brought = self.fetch(0, line, PREFETCH);
-            self.fill_l1d(line, PREFETCHED);
-            // This line is now the most recently used one.
-            self.last_line = [NONE; 2];
-            self.complete_pair(line, brought);
-            if let Some((PrefetchInto::L2, _)) = self.prefetcher {
-                self.stream_on(line);
+            if self.more_prefetchers {
+                return self.fill_ahead_with_more(line);
             }
+            self.fill_ahead(line);
+        }
+    }
+
+    #[inline]
+    fn fill_ahead(&mut self, line: u64) {
+        self.fetch(0, line, PREFETCH);
+        self.fill_l1d(line, PREFETCHED);
+        // This line is now the most recently used one.
+        self.last_line = [NONE; 2];
+    }
+
+    /// A stream prefetcher into the L2 observes the requests of the L1D's prefetchers, too.
+    #[inline(never)]
+    fn fill_ahead_with_more(&mut self, line: u64) {
+        let incomplete = self.needs_pair(line);
+        self.fill_ahead(line);
+        self.complete_pair(line, incomplete);
+        if let Some((PrefetchInto::L2, _)) = self.prefetcher {
+            self.stream_on(line);
         }
     }
 }
