@@ -551,9 +551,11 @@ impl Driver<'_> {
         if self.jobs.is_empty() {
             let remedy = match self.config.by {
                 Delimiter::Mark => {
-                    "mark each job with memwarden_job.h, .rs or .py from share/memwarden, or choose --jobs-by exit"
+                    "mark each job with memwarden_job.h, .rs or .py from share/memwarden, or let each job be a run (--jobs-by exit; in `memwarden jobs`, --by exit)"
                 }
-                _ => "write a line to standard output at the end of each, or choose --jobs-by exit",
+                _ => {
+                    "write a line to standard output at the end of each, or let each job be a run (--jobs-by exit; in `memwarden jobs`, --by exit)"
+                }
             };
             return Err(self.broken(format!(
                 "ended after fewer than two jobs, of which the first is left out: {remedy}"

@@ -13,7 +13,7 @@ use memwarden_platform::units::{Size, Time};
 use memwarden_run::studies::interfere::Summary;
 use serde::Serialize;
 
-use super::experiment::{ON_OR_A_MODEL, Place, off, on};
+use super::experiment::{ON_OR_A_MODEL, Place, Target, off, on};
 use super::on_lab::{Lab, not_native};
 
 /// Measure a victim's slowdown by other cores' traffic, without and with a guard
@@ -100,7 +100,7 @@ pub struct Args {
     long_guard: Option<GuardSpec>,
     /// Time of each run of the victim, without --victim-iterations; with --on sim:PLATFORM in simulated time
     /// [default: 1s; with --on sim 20ms]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", conflicts_with = "victim_iterations")]
     window: Option<Time>,
     /// Skip the guard's self-test
     #[arg(long)]
@@ -129,7 +129,15 @@ pub struct Args {
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        let config: Config = self.place.settings(self)?;
+        let mut config: Config = self.place.settings(self)?;
+        // Otherwise a number of passes, a default of the lab's, would hide the time.
+        if self.window.is_some() {
+            config.victim_iterations = 0;
+        }
+        anyhow::ensure!(
+            self.victim_iterations.is_none() || !matches!(self.place.on, Target::Sim(_)),
+            "--victim-iterations: on a model --window sets the length of a run"
+        );
         config.check()?;
         Ok(config)
     }
@@ -197,6 +205,16 @@ mod tests {
     }
 
     #[test]
+    fn a_window_replaces_the_labs_number_of_passes() {
+        assert_eq!(settings(&["--on", "lab"]).unwrap().victim_iterations, 1);
+        let timed = settings(&["--on", "lab", "--window", "2ms"]).unwrap();
+        assert_eq!(
+            (timed.victim_iterations, timed.window.to_string()),
+            (0, "2ms".into())
+        );
+    }
+
+    #[test]
     fn bad_input_gets_one_line_that_names_it() {
         for (words, expected) in [
             (&["--victim", "stress"][..], "workload `stress`"),
@@ -215,6 +233,14 @@ mod tests {
             (&["--cpus", "3-1"], "runs backwards"),
             (&["--cpus", "0-3"], "CPU 0 is both"),
             (&["--repeat", "0"], "--repeat 0"),
+            (
+                &["--window", "1s", "--victim-iterations", "2"],
+                "cannot be used with",
+            ),
+            (
+                &["--on", "sim:raspberry-pi-3", "--victim-iterations", "2"],
+                "--window sets the length",
+            ),
             (&["--repeat", "-1"], "unexpected argument"),
             (&["--period", "5"], "no unit"),
             (&["--period", "1ns"], "period 1ns"),

@@ -58,15 +58,16 @@ fn find<'a>(
 }
 
 /// For the first operation and load: the time at the largest size by each engine, and the size from which the best
-/// engine wins.
+/// engine wins. An engine wins where the intervals of the medians don't overlap.
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let operation = *operations(summary).first()?;
     let load = *loads(summary).first()?;
     let sizes = sizes(summary);
-    let median = |engine: &str, size: u64| {
+    let time = |engine: &str, size: u64| {
         let case = find(summary, operation, Series { engine, load }, size)?;
-        case.time.as_ref()?.median
+        case.time.as_ref()
     };
+    let median = |engine: &str, size: u64| time(engine, size)?.median;
     let last = *sizes.last()?;
     let engines = engines(summary);
     let parts: Vec<String> = engines
@@ -92,10 +93,17 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
         .min_by(|a, b| a.1.total_cmp(&b.1));
     if let (Some((engine, _)), true) = (best, engines.contains(&"cpu")) {
         // From the largest size down, while the engine is faster.
-        let wins = |size: &&u64| matches!((median(engine, **size), median("cpu", **size)), (Some(dma), Some(cpu)) if dma < cpu);
+        let wins = |size: &&u64| {
+            let bounds = |engine: &str| {
+                let time = time(engine, **size)?;
+                let median = time.median?;
+                Some(time.median_ci95.unwrap_or([median, median]))
+            };
+            matches!((bounds(engine), bounds("cpu")), (Some([_, dma]), Some([cpu, _])) if dma < cpu)
+        };
         text += &match sizes.iter().rev().take_while(wins).last() {
             Some(first) => format!("; {engine} is faster from {} on", bytes(*first)),
-            None => format!("; {engine} is not faster up to there"),
+            None => format!("; {engine} is not shown to be faster there"),
         };
     }
     Some(text + " (medians).")

@@ -19,33 +19,43 @@ fn find<'a>(summary: &'a Summary, application: &str, system: &str, pair: &str) -
     })
 }
 
-/// The largest slowdown of each system.
+/// The largest slowdown of each system that its runs show.
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
-    let worst = |system: &str| {
+    let part = |system: &str, copies: &str| {
         let cases = summary.cases.iter();
-        let mine = cases.filter(|case| case.system == system);
-        mine.filter_map(|case| Some((case.slowdown?, case)))
-            .max_by(|a, b| a.0.total_cmp(&b.0))
-    };
-    let part = |system: &str, who: &str| {
-        let (slowdown, case) = worst(system)?;
+        let measured = cases
+            .filter(|case| case.system == system)
+            .filter_map(|case| Some((case.slowdown?, case)));
+        let measured: Vec<_> = measured.collect();
+        let shown = measured.iter().filter(|(slowdown, case)| {
+            *slowdown > 1.0 && case.slowdown_ci95.is_none_or(|[low, _]| low > 1.0)
+        });
+        let Some((slowdown, case)) = shown.max_by(|a, b| a.0.total_cmp(&b.0)) else {
+            let none = format!("no application was shown to take longer beside {copies} copies");
+            return (!measured.is_empty()).then_some(none);
+        };
+        let interval = case.slowdown_ci95.map_or_else(String::new, |[low, high]| {
+            format!("95 % interval {} to {}; ", times(low), times(high))
+        });
         Some(format!(
-            "{} times the time beside {who} copies ({}, {})",
-            times(slowdown),
+            "an application took up to {} times the time beside {copies} copies ({interval}{}, {})",
+            times(*slowdown),
             case.application,
             case.pair.as_ref()?
         ))
     };
-    let parts: Vec<String> = [part("cpu", "the CPU's"), part("dma", "the engine's")]
+    let parts = [part("cpu", "the CPU's"), part("dma", "the engine's")];
+    let text = parts
         .into_iter()
         .flatten()
-        .collect();
-    (!parts.is_empty()).then(|| {
-        format!(
-            "An application took up to {} (medians, over those without copies).",
-            parts.join(", and up to ")
-        )
-    })
+        .collect::<Vec<_>>()
+        .join(", and ");
+    let first = text.chars().next()?;
+    Some(format!(
+        "{}{} (medians, over those without copies).",
+        first.to_uppercase(),
+        &text[first.len_utf8()..]
+    ))
 }
 
 pub(crate) fn tables(summary: &Summary) -> Vec<Table> {

@@ -135,21 +135,47 @@ fn slowed_down(summary: &Summary) -> Option<String> {
         );
         return Some(text);
     };
-    let without = times(worst.slowdown?);
     let company = beside(worst);
-    Some(
-        match guarded_like(summary, worst).and_then(|c| c.slowdown) {
-            Some(with) => format!(
-                "With {company} the victim slowed down {without} times without the guard and {} times with it{}.",
-                times(with),
-                kept(summary)
-            ),
-            None => format!(
-                "With {company} the victim slowed down {without} times; no guard ran{}.",
-                kept(summary)
-            ),
-        },
-    )
+    let guarded = guarded_like(summary, worst).and_then(|c| c.slowdown);
+    let without = match not_slowed_down(worst) {
+        None => times(worst.slowdown?),
+        Some(not) => {
+            let end = match guarded {
+                Some(with) => format!(
+                    " without the guard; with it {} times{}",
+                    times(with),
+                    kept(summary)
+                ),
+                None => format!("; no guard ran{}", kept(summary)),
+            };
+            return Some(format!("With {company} the victim {not}{end}."));
+        }
+    };
+    Some(match guarded {
+        Some(with) => format!(
+            "With {company} the victim slowed down {without} times without the guard and {} times with it{}.",
+            times(with),
+            kept(summary)
+        ),
+        None => format!(
+            "With {company} the victim slowed down {without} times; no guard ran{}.",
+            kept(summary)
+        ),
+    })
+}
+
+/// How the victim of a case fared, if its runs show no slowdown.
+fn not_slowed_down(case: &Case) -> Option<String> {
+    let slowdown = times(case.slowdown?);
+    match case.slowdown_ci95 {
+        Some([low, high]) if low <= 1.0 && high >= 1.0 => Some(format!(
+            "was not shown to slow down ({slowdown} times, 95 % interval {} to {})",
+            times(low),
+            times(high)
+        )),
+        _ if case.slowdown? < 1.0 => Some(format!("did not slow down ({slowdown} times)")),
+        _ => None,
+    }
 }
 
 /// The regulated cores, each with its case.
