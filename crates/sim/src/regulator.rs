@@ -77,8 +77,21 @@ struct Regulated {
     /// Whether the interrupt is pending.
     interrupting: [bool; 2],
     overflows: u64,
+    /// Whether a stop has been seen, by resource.
+    learned: [bool; 2],
+    /// The throttle that lasts until this period ends, if any.
+    stop: Option<Stop>,
     /// Where both counters count one budget: how it is shared, and what was used when it was shared last.
     split: Option<(Split, [u64; 2])>,
+}
+
+/// A throttle, for the policy's books.
+#[derive(Debug)]
+struct Stop {
+    /// The resource whose budget was used up.
+    by: Resource,
+    /// Its events in the period until the core halted; `None` before that.
+    held: Option<u64>,
 }
 
 /// The regulator's host.
@@ -113,6 +126,8 @@ impl Regulator {
                 threshold: [0; 2],
                 interrupting: [false; 2],
                 overflows: 0,
+                learned: [false; 2],
+                stop: None,
                 split: guard.combined.then(Default::default),
             });
         }
@@ -152,8 +167,23 @@ impl Regulator {
         let resource = core.budget_of(resource);
         let used = core.used_by_budget()[resource as usize];
         let action = core.policy.overflow(resource, used);
+        if action == Action::Throttle {
+            core.stop = Some(Stop {
+                by: resource,
+                held: None,
+            });
+        }
         core.arm();
         self.carry_out(index, action, orders);
+    }
+
+    /// A throttled core has halted.
+    pub fn halted(&mut self, core: usize) {
+        let core = &mut self.cores[core];
+        let used = core.used_by_budget();
+        if let Some(stop) = &mut core.stop {
+            stop.held.get_or_insert(used[stop.by as usize]);
+        }
     }
 
     /// A core has left idle.
@@ -179,11 +209,14 @@ impl Regulator {
         let core = &mut self.cores[index];
         let throttled = core.policy.is_throttled();
         let assigned = Resource::ALL.map(|resource| core.policy.account(resource).assigned);
+        let allowed = Resource::ALL.map(|resource| core.policy.account(resource).allowed());
+        let best_effort = core.policy.is_best_effort();
         let used = core.used_by_budget();
         let action = core.policy.period_begin(number, idle, used);
         if action == Action::Continue {
             return None;
         }
+        core.settle(used, allowed, best_effort);
         core.begin();
         core.arm();
         if throttled {
@@ -220,6 +253,7 @@ impl Regulator {
             Action::ReleaseAll => {
                 for (other, core) in self.cores.iter_mut().enumerate() {
                     if core.policy.release() == Action::Run {
+                        core.stop = None;
                         core.arm();
                         orders.push(Order::Run(other));
                     }
@@ -243,6 +277,32 @@ impl Regulated {
         match self.split {
             Some(_) => Resource::Read,
             None => counter,
+        }
+    }
+
+    /// Charges the events of an ended period that exceed its budgets, as the kernel module does.
+    ///
+    /// The policy learns a stop's events over some fifty periods. A run of the model is about as long, and the guards
+    /// that it is compared with ran for seconds, so here the policy expects the first stop's events from then on.
+    fn settle(&mut self, used: [u64; 2], allowed: [u64; 2], best_effort: bool) {
+        let stop = self.stop.take();
+        for resource in Resource::ALL {
+            let (used, allowed) = (used[resource as usize], allowed[resource as usize]);
+            match &stop {
+                Some(stop) if stop.by == resource => {
+                    let held = stop.held.unwrap_or(used);
+                    if std::mem::replace(&mut self.learned[resource as usize], true) {
+                        self.policy.settle_stop(resource, used, held, allowed);
+                    } else {
+                        let excess = used.saturating_sub(allowed);
+                        self.policy.expect_stop(resource, excess);
+                    }
+                }
+                _ if best_effort => {}
+                _ => {
+                    self.policy.owe(resource, used, used, allowed);
+                }
+            }
         }
     }
 
@@ -340,6 +400,35 @@ mod tests {
         regulator.period_begin(0, 1000, false, &mut orders);
         assert_eq!(orders, [Order::Run(0)]);
         assert_eq!(regulator.cores[0].used, [0, 0]);
+    }
+
+    /// After an overflow each period has 10 more events until the core halts, and 5 that are counted while it is halted.
+    #[test]
+    fn events_of_a_stop_are_charged_to_later_periods() {
+        let mut regulator = regulator(&[100], BestEffort::None);
+        let mut used = Vec::new();
+        for period in 1..=200 {
+            let mut orders = Vec::new();
+            while orders.is_empty() {
+                orders = use_up(&mut regulator, 0, 1);
+            }
+            use_up(&mut regulator, 0, 10);
+            regulator.halted(0);
+            use_up(&mut regulator, 0, 5);
+            let mut orders = Vec::new();
+            let [ended, assigned] = regulator
+                .period_begin(0, period * 1000, false, &mut orders)
+                .unwrap();
+            assert_eq!(assigned[0], 100);
+            used.push(ended[0]);
+        }
+        assert_eq!(used[0], 115);
+        let late = &used[100..];
+        assert!(
+            late.iter().all(|used| (99..=101).contains(used)),
+            "{late:?}"
+        );
+        assert_eq!(late.iter().sum::<u64>(), 10_000);
     }
 
     #[test]

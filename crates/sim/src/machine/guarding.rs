@@ -102,14 +102,14 @@ impl<M: MainMemory> Machine<M> {
     }
 
     pub(super) fn stop(&mut self, index: usize) {
-        let throttled = self
-            .regulator
-            .as_ref()
-            .is_some_and(|regulator| regulator.is_throttled(index));
+        let Some(regulator) = &mut self.regulator else {
+            return;
+        };
         let core = &mut self.cores[index];
         // Its period may have ended before it was throttled.
-        if throttled && core.stopped_ps.is_none() {
+        if regulator.is_throttled(index) && core.stopped_ps.is_none() {
             core.stopped_ps = Some(self.now_ps);
+            regulator.halted(index);
         }
     }
 
