@@ -123,9 +123,17 @@ impl XyChart {
             let (at, text) = (x.at(tick), self.x.tick(tick));
             let half = width_of(&text) / 2.0;
             canvas.line("mw-axis", at, bottom, at, bottom + 5.0);
-            if at - half > last_end + 4.0 {
-                canvas.text("mw-soft", Anchor::Middle, at, bottom + FONT + 9.0, &text);
-                last_end = at + half;
+            // Under its tick, unless it would leave the picture.
+            let middle = at.min(canvas.width() - half).max(half);
+            if middle - half > last_end + 4.0 {
+                canvas.text(
+                    "mw-soft",
+                    Anchor::Middle,
+                    middle,
+                    bottom + FONT + 9.0,
+                    &text,
+                );
+                last_end = middle + half;
             }
         }
         canvas.line("mw-axis", left, bottom, right, bottom);
@@ -324,6 +332,38 @@ mod tests {
         assert!((20..=70).contains(&marks), "{marks}");
         assert!(drawn.contains("<title>calls, 700: 9</title>"));
         assert!(!drawn.contains("polyline"));
+    }
+
+    #[test]
+    fn the_number_under_the_last_tick_is_within_the_picture() {
+        let point = |x: f64| Point {
+            x,
+            y: 1.0,
+            interval: None,
+        };
+        let chart = XyChart {
+            lines: vec![Line {
+                name: "calls".into(),
+                colour: Colour::nth(0),
+                points: vec![point(0.0), point(100_000_000.0)],
+            }],
+            ..XyChart::default()
+        };
+        for layout in [Layout::Wide, Layout::Narrow] {
+            let drawn = chart.draw(layout).inline("");
+            let after = |text: &str, mark: &str| text.split_once(mark).unwrap().1.to_owned();
+            let number =
+                |text: &str| -> f64 { text.split(['"', ' ']).next().unwrap().parse().unwrap() };
+            let width = number(&after(&drawn, "viewBox=\"0 0 "));
+            let texts: Vec<&str> = drawn.split("text-anchor=\"middle\"").skip(1).collect();
+            assert!(texts.len() > 2);
+            for text in texts {
+                let words = after(text, ">");
+                let words = words.split('<').next().unwrap();
+                let end = number(&after(text, " x=\"")) + width_of(words) / 2.0;
+                assert!(end <= width + 0.1, "{words} ends at {end} of {width}");
+            }
+        }
     }
 
     #[test]
