@@ -196,6 +196,6 @@ impl Engines {
 fn parse_max(text: &str) -> Result<u64, String> {
     parse_bytes(text)
         .ok()
-        .filter(|bytes| (2 << 20..=1 << 30).contains(bytes))
-        .ok_or_else(|| "give 2M to 1G".into())
+        .filter(|bytes| (2 << 20..=1 << 30).contains(bytes) && bytes.is_power_of_two())
+        .ok_or_else(|| "give a power of two from 2M to 1G".into())
 }

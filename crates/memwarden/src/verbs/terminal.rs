@@ -80,6 +80,7 @@ impl Progress for Bar {
             Self::Shown(bar) => {
                 bar.set_length(total as u64);
                 bar.set_position(done as u64);
+                let what = if what.is_empty() { "starting" } else { what };
                 bar.set_message(what.to_owned());
                 if done == total {
                     bar.finish_and_clear();

@@ -117,7 +117,7 @@ mod tests {
             (&["--operation", "from,from"], "given twice"),
             (&["--sizes", "0"], "a size cannot be 0"),
             (&["--sizes", "1K", "--max", "2M"], "cannot be used with"),
-            (&["--max", "1M"], "give 2M to 1G"),
+            (&["--max", "1M"], "give a power of two from 2M to 1G"),
             (&["--operations", "0"], "--operations 0"),
             (&["--repeat", "0"], "--repeat 0"),
             (&["--high", "x"], "invalid digit"),

@@ -115,7 +115,6 @@ mod tests {
         let largest = |max| settings(&["--max", max]).unwrap().sizes.pop();
         assert_eq!(largest("2M"), Some(2 << 20));
         assert_eq!(largest("1G"), Some(1 << 30));
-        assert_eq!(largest("3M"), Some(2 << 20));
         assert_eq!(settings(&["--sizes", "64,4K"]).unwrap().sizes, [64, 4096]);
         assert!(settings(&["--engine", "all"]).unwrap().engine.is_empty());
     }
@@ -145,8 +144,9 @@ mod tests {
             ),
             (&["--sizes", "2000000000"], "--sizes 2000000000"),
             (&["--sizes", "1", "--max", "2M"], "cannot be used with"),
-            (&["--max", "1M"], "give 2M to 1G"),
-            (&["--max", "2G"], "give 2M to 1G"),
+            (&["--max", "1M"], "give a power of two from 2M to 1G"),
+            (&["--max", "3M"], "give a power of two from 2M to 1G"),
+            (&["--max", "2G"], "give a power of two from 2M to 1G"),
             (&["--count", "0"], "--count 0"),
             (&["--load", "light"], "give one of idle, heavy"),
             (&["--cpu", "x"], "invalid digit"),
