@@ -2,12 +2,13 @@
 //! Runs side by side, and the ratio of two runs.
 
 use memwarden_run::statistics::ratio_of_medians;
-use memwarden_run::{Ratio, Recorded};
+use memwarden_run::{Case, Ratio, Recorded, Summary, studies};
 use serde::Serialize;
 
 use crate::Table;
 use crate::generic::metric_name;
 use crate::number::{NOT_MEASURED, optional, times};
+use crate::studies::interfere;
 
 /// One metric of one case in two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -82,6 +83,15 @@ pub fn compare(first: &Recorded, second: &Recorded) -> Vec<Comparison> {
     found
 }
 
+/// A case as its experiment's tables name it.
+fn case_text(summary: &Summary, case: &Case) -> String {
+    if summary.experiment == studies::interfere::NAME {
+        interfere::case_text(case)
+    } else {
+        case.name.clone()
+    }
+}
+
 /// The comparison as a table.
 pub fn compare_table(first: &Recorded, second: &Recorded) -> Table {
     let name = |run: &Recorded| run.directory.display().to_string();
@@ -117,8 +127,9 @@ pub fn compare_table(first: &Recorded, second: &Recorded) -> Table {
             format!("{metric}, {unit}")
         };
         let ratio = c.ratio.ratio.map_or_else(|| NOT_MEASURED.into(), times);
+        let case = cases.first().map(|case| case_text(&first.summary, case));
         table.row(vec![
-            c.case,
+            case.unwrap_or(c.case),
             metric,
             optional(c.first),
             optional(c.second),
@@ -190,8 +201,12 @@ pub fn side_by_side_table(runs: &[Recorded]) -> Table {
         let find = |run: &Recorded| run.summary.cases.iter().find(|c| c.name == case).cloned();
         let all: Vec<_> = runs.iter().map(find).collect();
         let (metric, unit) = metric_name(&all.iter().flatten().collect::<Vec<_>>(), &key);
+        let words = runs.iter().zip(&all).find_map(|(run, found)| {
+            let found = found.as_ref()?;
+            Some(case_text(&run.summary, found))
+        });
         let mut row = vec![
-            case,
+            words.unwrap_or(case),
             if unit.is_empty() {
                 metric
             } else {

@@ -35,6 +35,18 @@ fn company(aggressors: &[Aggressor]) -> String {
         .join(" + ")
 }
 
+/// A case in the words of the tables: `3 x bandwidth:write, guard 1000,100,100,100`.
+pub(crate) fn case_text(case: &memwarden_run::Case) -> String {
+    let mut text = company(&case.aggressors);
+    if case.guard.is_some() {
+        text += &format!(", {}", guard_text(case.guard.as_ref()));
+    }
+    if let Some(seconds) = case.value("long_s").and_then(serde_json::Value::as_f64) {
+        text += &format!(", {} s", plain(seconds));
+    }
+    text
+}
+
 /// `1000,100,max`, MB/s of each core.
 pub(super) fn budgets_text(guard: &GuardSettings) -> String {
     let budgets = guard.budget_mib_s.iter();
