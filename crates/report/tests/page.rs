@@ -10,13 +10,13 @@ use tempfile::TempDir;
 
 const RUNS: [&str; 15] = [
     "interfere",
-    "interfere-slower",
     "realtime",
     "bench-guard",
     "mmap",
     "mmap-reclaim",
     "mymem-throughput",
     "mymem-counter",
+    "mymem-mistakes",
     "copy-latency",
     "copy-bandwidth",
     "copy-pollution",
@@ -178,7 +178,7 @@ fn rendering_again_gives_the_same_page() {
 #[test]
 fn runs_beside_each_other_share_a_page() {
     let temp = tempfile::tempdir().unwrap();
-    let runs = [copy("interfere", &temp), copy("interfere-slower", &temp)];
+    let runs = [copy("interfere", &temp), copy("realtime", &temp)];
     let page = temp.path().join("both.html");
     side_by_side(&runs, &page).unwrap();
     let text = fs::read_to_string(page).unwrap();

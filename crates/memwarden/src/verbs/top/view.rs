@@ -667,17 +667,9 @@ mod tests {
         .collect()
     }
 
-    /// Compares with a file; with UPDATE in the environment, writes it.
+    /// Compares with a file.
     fn expect(path: &Path, found: &str) {
-        if std::env::var_os("UPDATE").is_some() {
-            fs::write(path, found).unwrap();
-        }
-        let expected = fs::read_to_string(path).unwrap_or_default();
-        assert!(
-            expected == found,
-            "{} differs; found:\n{found}",
-            path.display()
-        );
+        snapbox::assert_data_eq!(found, snapbox::Data::read_from(path, None).raw());
     }
 
     fn golden(name: &str, state: &State, theme: Theme, width: u16, height: u16) {
