@@ -347,42 +347,112 @@ unsafe fn request<T>(device: &impl AsFd, number: libc::Ioctl, record: *mut T) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::c_layout::{compare, constants, layout};
 
     #[test]
-    fn the_requests_are_those_of_the_header() {
-        // Layout of the kernel's _IOC(): direction, size of the record, type, number.
-        for (request, number) in [
-            (INFO, 0x8068_BC01),
-            (POLICY, 0x4020_BC02),
-            (REGION, 0x4008_BC03),
-            (PIN, 0xC018_BC04),
-            (UNPIN, 0x4004_BC05),
-            (COPY, 0xC050_BC06),
-            (BATCH, 0xC018_BC07),
-            (CHANNEL, 0xC078_BC08),
-            (STATISTICS, 0x8080_BC09),
-        ] {
-            assert_eq!(request as u32, number, "{number:#x}");
-        }
-    }
-
-    #[test]
-    fn fields_are_where_the_header_has_them() {
-        use std::mem::offset_of;
-        assert_eq!(offset_of!(Info, min_bytes), 16);
-        assert_eq!(offset_of!(Info, align_bytes), 64);
-        assert_eq!(offset_of!(Info, provider), 72);
-        assert_eq!(offset_of!(Policy, high), 24);
-        assert_eq!(offset_of!(Pin, id), 20);
-        assert_eq!(offset_of!(Copy, pin), 36);
-        assert_eq!(offset_of!(Copy, begin_ns), 56);
-        assert_eq!(offset_of!(Copy, channel), 76);
-        assert_eq!(offset_of!(Batch, done), 16);
-        assert_eq!(offset_of!(Channel, transfers), 40);
-        assert_eq!(offset_of!(Channel, cpus), 96);
-        assert_eq!(offset_of!(Channel, held_pages), 112);
-        assert_eq!(offset_of!(Statistics, policies), 88);
-        assert_eq!(offset_of!(Statistics, held_pages), 120);
+    fn requests_are_those_of_the_header() {
+        let mut copy = layout!(
+            "cftu_copy",
+            Copy,
+            offset,
+            bytes,
+            direction,
+            engine,
+            flags,
+            pin,
+            not_copied,
+            engine_bytes,
+            begin_ns,
+            end_ns,
+            cpu,
+            channel
+        );
+        let at = std::mem::offset_of!(Copy, at) as u64;
+        copy.push(("offsetof(struct cftu_copy, address)".into(), at));
+        let values = [
+            copy,
+            layout!(
+                "cftu_info",
+                Info,
+                version,
+                channels,
+                policy,
+                flags,
+                min_bytes,
+                poll_bytes,
+                region_bytes,
+                quantum_high_ns,
+                quantum_low_ns,
+                high,
+                align_bytes,
+                reserved,
+                provider
+            ),
+            layout!(
+                "cftu_policy",
+                Policy,
+                policy,
+                flags,
+                quantum_high_ns,
+                quantum_low_ns,
+                high
+            ),
+            layout!("cftu_region", Region, bytes),
+            layout!("cftu_pin", Pin, address, bytes, flags, id),
+            layout!("cftu_batch", Batch, copies, count, reserved, done),
+            layout!(
+                "cftu_channel",
+                Channel,
+                channel,
+                flags,
+                name,
+                transfers,
+                segments,
+                bytes,
+                errors,
+                timeouts,
+                recoveries,
+                paused_ns,
+                cpus,
+                mismatches,
+                held_pages
+            ),
+            layout!(
+                "cftu_statistics",
+                Statistics,
+                copies,
+                engine_bytes,
+                cpu_bytes,
+                asked_bytes,
+                off_bytes,
+                small_bytes,
+                context_bytes,
+                unpinned_bytes,
+                aligned_bytes,
+                refused_bytes,
+                failed_bytes,
+                policies,
+                kernel_copies,
+                kernel_engine_bytes,
+                mismatches,
+                held_pages
+            ),
+            constants!(
+                CFTU_VERSION = VERSION,
+                CFTU_NO_CHANNEL = NO_CHANNEL,
+                CFTU_UNCACHED = UNCACHED,
+                CFTU_INFO = INFO,
+                CFTU_POLICY = POLICY,
+                CFTU_REGION = REGION,
+                CFTU_PIN = PIN,
+                CFTU_UNPIN = UNPIN,
+                CFTU_COPY = COPY,
+                CFTU_BATCH = BATCH,
+                CFTU_CHANNEL = CHANNEL,
+                CFTU_STATISTICS = STATISTICS,
+            ),
+        ];
+        compare("cftu.h", &values);
     }
 
     #[test]

@@ -353,6 +353,52 @@ fn read(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::c_layout::{compare, constants, layout};
+
+    #[test]
+    fn requests_and_records_are_those_of_the_header() {
+        let values = [
+            layout!(
+                "copytrace_info",
+                Info,
+                version,
+                source,
+                cpus,
+                records,
+                ring_bytes,
+                records_at,
+                flags,
+                ticks_hz
+            ),
+            layout!("copytrace_counts", Counts, recorded, dropped, missed),
+            layout!(
+                "copytrace_record",
+                Slot,
+                sequence,
+                before,
+                after,
+                caller,
+                bytes,
+                left,
+                by_engine,
+                cpu,
+                reserved
+            ),
+            constants!(
+                COPYTRACE_VERSION = VERSION,
+                COPYTRACE_PROBES = PROBES,
+                COPYTRACE_MERGED = MERGED,
+                COPYTRACE_NO_ADDRESSES = NO_ADDRESSES,
+                COPYTRACE_INFO = INFO,
+                COPYTRACE_CLAIM = CLAIM,
+                COPYTRACE_START = START,
+                COPYTRACE_STOP = STOP,
+                COPYTRACE_COUNTS = COUNTS,
+                COPYTRACE_CLOSE = CLOSE,
+            ),
+        ];
+        compare("copytrace.h", &values);
+    }
 
     /// 16 ns for each tick.
     const TICKS: Ticks = Ticks { hz: 62_500_000 };
@@ -412,34 +458,6 @@ mod tests {
         fn tail(&self) -> u64 {
             self.tail.load(Ordering::Acquire)
         }
-    }
-
-    #[test]
-    fn the_requests_are_those_of_the_header() {
-        for (request, number) in [
-            (INFO, 0x8028_BE01),
-            (CLAIM, 0x4004_BE02),
-            (START, 0x0000_BE03),
-            (STOP, 0x0000_BE04),
-            (COUNTS, 0x8018_BE05),
-            (CLOSE, 0x0000_BE06),
-        ] {
-            assert_eq!(request as u32, number, "{number:#x}");
-        }
-    }
-
-    #[test]
-    fn fields_are_where_the_header_has_them() {
-        use std::mem::offset_of;
-        assert_eq!(offset_of!(Info, records), 12);
-        assert_eq!(offset_of!(Info, ring_bytes), 16);
-        assert_eq!(offset_of!(Info, flags), 28);
-        assert_eq!(offset_of!(Info, ticks_hz), 32);
-        assert_eq!(offset_of!(Counts, missed), 16);
-        assert_eq!(offset_of!(Slot, caller), 24);
-        assert_eq!(offset_of!(Slot, by_engine), 48);
-        assert_eq!(offset_of!(Slot, cpu), 56);
-        assert_eq!(size_of::<Slot>(), 64);
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! tree instead of the machine that they run on.
 
 pub mod affinity;
+#[cfg(test)]
+mod c_layout;
 pub mod cache;
 pub mod cftu;
 pub mod clock;

@@ -4,6 +4,9 @@
 //! This file reads the two formats; the folder beside it explains the regions:
 //! the sections of ELF files, the owners of stacks, and the addresses without
 //! address space layout randomisation.
+//!
+//! A mapped file's name may be any bytes, and an error names the line. The crate `procfs` reads
+//! text only, and its errors have no line, so the two formats are parsed here.
 
 mod aslr;
 mod elf;

@@ -76,12 +76,25 @@ pub fn compare_exchange(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::c_layout::{compare, constants, layout};
 
     #[test]
-    fn the_requests_are_those_of_the_header() {
-        // _IOWR(0xBB, 1, 16 bytes) and _IOWR(0xBB, 2, 24 bytes), as the kernel's C compiler encodes them.
-        assert_eq!(FETCH_ADD as u32, 0xC010_BB01);
-        assert_eq!(COMPARE_EXCHANGE as u32, 0xC018_BB02);
+    fn requests_are_those_of_the_header() {
+        let values = [
+            layout!("mymem_fetch_add", FetchAdd, offset, operand),
+            layout!(
+                "mymem_compare_exchange",
+                CompareExchange,
+                offset,
+                expected,
+                desired
+            ),
+            constants!(
+                MYMEM_FETCH_ADD = FETCH_ADD,
+                MYMEM_COMPARE_EXCHANGE = COMPARE_EXCHANGE,
+            ),
+        ];
+        compare("mymem.h", &values);
     }
 
     #[test]
