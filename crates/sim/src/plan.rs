@@ -808,7 +808,7 @@ mod tests {
             seed: 1,
         };
         let alone = problem.run(&xeon, None, false).unwrap();
-        problem.task.deadline_us = (alone.worst_ms * 1.08 * 1e3) as u64;
+        problem.task.deadline_us = (alone.worst_ms * 1.06 * 1e3) as u64;
         let found = plan(&xeon, &problem, |_| true, |_| ()).unwrap().unwrap();
         let best = found.recommended.unwrap();
         assert_eq!(best.verdict(), Verdict::Fragile);
