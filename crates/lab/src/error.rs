@@ -16,6 +16,14 @@ pub enum Error {
         /// Its name.
         program: String,
     },
+    /// Programs that a build calls are not installed.
+    #[error(
+        "not installed: {programs}: run scripts/install-packages, or install them as your system does"
+    )]
+    MissingPrograms {
+        /// Their names.
+        programs: String,
+    },
     /// A program that the lab called failed.
     #[error("{attempted}: {program} failed with {status}: {detail}")]
     Program {

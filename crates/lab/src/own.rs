@@ -34,6 +34,21 @@ const LLVM: &str = "LLVM=-19";
 /// Makes the kernel's C declarations known to Rust; Debian 12's version is older than the kernel requires.
 const BINDGEN: &str = "0.72.1";
 
+/// Programs that a build calls, besides those that build memwarden itself.
+const PROGRAMS: [&str; 11] = [
+    "bc",
+    "bison",
+    "cargo",
+    "clang-19",
+    "flex",
+    "ld.lld-19",
+    "llvm-objcopy-19",
+    "make",
+    "patch",
+    "perl",
+    "rustc",
+];
+
 /// Files not unpacked from the source: code of other architectures, large drivers (only their Kconfig is read), and
 /// documentation. tar's `*` matches across folders.
 const NOT_UNPACKED: [&str; 15] = [
@@ -183,9 +198,13 @@ pub(crate) fn tree(
             return Ok(tree);
         }
     };
-    let recipe = Recipe::new(source, flavour, version)?;
-    let bindgen = bindgen(cache, say)?;
+    let recipe = match Recipe::new(source, flavour, version) {
+        Err(error @ Error::MissingProgram { .. }) => program::require(&PROGRAMS).and(Err(error)),
+        recipe => recipe,
+    }?;
     cache.entry("own", &recipe.name(), |folder, _| {
+        program::require(&PROGRAMS)?;
+        let bindgen = bindgen(cache, say)?;
         make(&recipe, &bindgen, folder, say)
     })
 }
@@ -294,6 +313,7 @@ pub fn build_tree(
     if !linux.join("arch/arm64/Kconfig").is_file() {
         return Err(refuse("it has no arch/arm64/Kconfig"));
     }
+    program::require(&PROGRAMS)?;
     let digest = digest::short([linux.as_os_str().as_encoded_bytes()]);
     let tree = source.built(&format!("kernel/{flavour}-{digest}"))?;
     let _lock = crate::cache::lock(&tree.join(".memwarden-lock"))?;

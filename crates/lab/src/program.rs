@@ -23,13 +23,31 @@ const POLL: Duration = Duration::from_millis(100);
 /// and libraries than the lab expects.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
+    command.env("PATH", path()).stdin(Stdio::null());
+    command
+}
+
+fn path() -> OsString {
     let mut path = OsString::from("/usr/sbin:/usr/bin:/sbin:/bin");
     if let Some(inherited) = std::env::var_os("PATH") {
         path.push(":");
         path.push(inherited);
     }
-    command.env("PATH", path).stdin(Stdio::null());
-    command
+    path
+}
+
+/// Checks that all programs of a long build are installed, so that none is missed only when its turn comes.
+pub(crate) fn require(programs: &[&str]) -> Result<()> {
+    let path = path();
+    let there =
+        |program: &&&str| std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    let missing: Vec<&str> = programs.iter().filter(|one| !there(one)).copied().collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Error::MissingPrograms {
+        programs: missing.join(", "),
+    })
 }
 
 /// Sends SIGTERM.
@@ -159,6 +177,19 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "no-such-program-here is not installed: run scripts/install-packages"
+        );
+    }
+
+    #[test]
+    fn all_missing_programs_of_a_build_are_named_at_once() {
+        require(&["sh", "kill"]).unwrap();
+        let error = require(&["no-such-bison", "sh", "no-such-flex"]).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with(
+                "not installed: no-such-bison, no-such-flex: run scripts/install-packages"
+            ),
+            "{text}"
         );
     }
 
