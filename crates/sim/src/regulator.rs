@@ -423,12 +423,7 @@ mod tests {
             used.push(ended[0]);
         }
         assert_eq!(used[0], 115);
-        let late = &used[100..];
-        assert!(
-            late.iter().all(|used| (99..=101).contains(used)),
-            "{late:?}"
-        );
-        assert_eq!(late.iter().sum::<u64>(), 10_000);
+        assert!(used[1..].iter().all(|used| *used == 100), "{used:?}");
     }
 
     #[test]
