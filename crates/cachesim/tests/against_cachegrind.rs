@@ -19,13 +19,17 @@
 //! access in cachegrind, which misses once even if both are absent; in the model it is two.
 
 mod patterns;
+mod valgrind;
 
 use std::path::Path;
-use std::process::Command;
 
 use memwarden_cachesim::geometry::{CacheGeometry, Writes};
 use memwarden_cachesim::{Access, Counts, Geometry, Model, platforms};
 use patterns::MmapWalk;
+use valgrind::{program, watch};
+
+/// Walks over each place.
+const LOCALITY: &str = "16";
 
 /// The counts in cachegrind's summary, minus those of no steps.
 #[derive(Debug)]
@@ -37,78 +41,13 @@ struct Cachegrind {
     llc_misses: u64,
 }
 
-/// Compiles the program; `None`, with the reason printed, if that is not possible.
-fn program(folder: &Path) -> Option<std::path::PathBuf> {
-    let skip = |why: &str| {
-        eprintln!("skipped: {why}");
-        None
-    };
-    if Command::new("valgrind").arg("--version").output().is_err() {
-        return skip("valgrind is not installed");
-    }
-    let binary = folder.join("walk");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/walk.c");
-    let Ok(compiled) = Command::new("cc")
-        .args(["-O2", "-Wall", "-Wextra", "-o"])
-        .arg(&binary)
-        .arg(source)
-        .output()
-    else {
-        return skip("no C compiler is installed");
-    };
-    let said = String::from_utf8_lossy(&compiled.stderr);
-    assert!(compiled.status.success() && said.is_empty(), "{said}");
-    Some(binary)
-}
-
-/// A cache in the form of cachegrind's options: bytes, ways, bytes per line.
-fn option(name: &str, cache: &CacheGeometry, line_bytes: u64) -> String {
-    format!("--{name}={},{},{line_bytes}", cache.size_bytes, cache.ways)
-}
-
-/// The buffer's address, and cachegrind's totals by event.
-fn watch(binary: &Path, geometry: &Geometry, arguments: [&str; 3]) -> (u64, Vec<(String, u64)>) {
-    let out = binary.with_extension("out");
-    let run = Command::new("valgrind")
-        .args(["--tool=cachegrind", "--cache-sim=yes"])
-        .arg(format!("--cachegrind-out-file={}", out.display()))
-        .arg("--I1=32768,8,64")
-        .arg(option("D1", &geometry.l1d, geometry.line_bytes))
-        .arg(option("LL", &geometry.llc, geometry.line_bytes))
-        .arg(binary)
-        .args(arguments)
-        .output()
-        .unwrap();
-    assert!(
-        run.status.success(),
-        "{}",
-        String::from_utf8_lossy(&run.stderr)
-    );
-    let buffer = String::from_utf8(run.stdout)
-        .unwrap()
-        .trim()
-        .parse()
-        .unwrap();
-    let text = std::fs::read_to_string(out).unwrap();
-    let line = |key: &str| {
-        text.lines()
-            .find_map(|line| line.strip_prefix(key))
-            .unwrap()
-    };
-    let events = line("events:").split_whitespace().map(str::to_owned);
-    let totals = line("summary:")
-        .split_whitespace()
-        .map(|total| total.parse().unwrap());
-    (buffer, events.zip(totals).collect())
-}
-
 fn cachegrind(
     binary: &Path,
     geometry: &Geometry,
     [pattern, lines, steps]: [&str; 3],
 ) -> (u64, Cachegrind) {
-    let (_, without) = watch(binary, geometry, [pattern, lines, "0"]);
-    let (buffer, with) = watch(binary, geometry, [pattern, lines, steps]);
+    let (_, without) = watch(binary, geometry, [pattern, lines, "0", LOCALITY]);
+    let (buffer, with) = watch(binary, geometry, [pattern, lines, steps, LOCALITY]);
     let count = |event: &str| {
         let of = |totals: &[(String, u64)]| {
             totals
@@ -140,7 +79,7 @@ fn model(geometry: &Geometry, buffer: u64, pattern: &str, lines: u64, steps: u64
     let mmap = |random| MmapWalk {
         lines,
         outer: steps,
-        locality: 16,
+        locality: LOCALITY.parse().unwrap(),
         span: 512,
         random,
     };
@@ -189,8 +128,12 @@ fn near(ours: u64, theirs: u64) -> bool {
 #[test]
 fn misses_are_cachegrinds() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(binary) = program(folder.path()) else {
-        return;
+    let binary = match program(folder.path()) {
+        Ok(binary) => binary,
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            return;
+        }
     };
     // The i5's L1D with its last level, and the Raspberry Pi's if it were LRU.
     let i5 = two_levels(

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * The streams of against_cachegrind.rs, for valgrind to watch.
+ * The streams of against_cachegrind.rs and of the example speed.rs, for valgrind to watch.
  *
- * walk PATTERN LINES STEPS: prints where the buffer of LINES lines is, then makes
- * STEPS steps in it. With 0 steps it does all but that.
+ * walk PATTERN LINES STEPS LOCALITY: prints where the buffer of LINES lines is, then makes
+ * STEPS steps in it; a step of the mmap patterns walks LOCALITY times. With 0 steps it does
+ * all but that.
  */
 #include <inttypes.h>
 #include <stdint.h>
@@ -14,16 +15,15 @@
 
 #define LINE 64
 #define SPAN 512
-#define LOCALITY 16
 
 static inline uint64_t next(uint64_t state)
 {
 	return state * 6364136223846793005u + 1442695040888963407u;
 }
 
-static inline void walk(volatile char *base)
+static inline void walk(volatile char *base, uint64_t locality)
 {
-	for (int round = 0; round < LOCALITY; round++)
+	for (uint64_t round = 0; round < locality; round++)
 		for (int line = 0; line < SPAN; line++)
 			if (line % 8 == 7)
 				base[line * LINE] = 1;
@@ -33,11 +33,12 @@ static inline void walk(volatile char *base)
 
 int main(int argc, char **argv)
 {
-	if (argc != 4)
+	if (argc != 5)
 		return 2;
 	const char *pattern = argv[1];
 	uint64_t lines = strtoull(argv[2], NULL, 10);
 	uint64_t steps = strtoull(argv[3], NULL, 10);
+	uint64_t locality = strtoull(argv[4], NULL, 10);
 	volatile char *buffer = mmap(NULL, lines * LINE, PROT_READ | PROT_WRITE,
 				     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -50,13 +51,13 @@ int main(int argc, char **argv)
 
 		for (uint64_t step = 0; step < steps; step++) {
 			state = next(state);
-			walk(buffer + (state >> 33) % (lines - SPAN + 1) * LINE);
+			walk(buffer + (state >> 33) % (lines - SPAN + 1) * LINE, locality);
 		}
 	} else if (!strcmp(pattern, "mmap-sequential")) {
 		uint64_t base = 0;
 
 		for (uint64_t step = 0; step < steps; step++) {
-			walk(buffer + base * LINE);
+			walk(buffer + base * LINE, locality);
 			base += SPAN;
 			if (base + SPAN > lines)
 				base = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Resource usage of the calling thread since its start, from getrusage.
+//! Resource usage of the calling thread, or of the ended children, from getrusage.
 
 #![allow(unsafe_code)]
 
@@ -49,14 +49,26 @@ impl Usage {
     /// # Errors
     /// When the kernel refuses.
     pub fn of_thread() -> Result<Self> {
+        Self::of(libc::RUSAGE_THREAD, "ask what this thread has used")
+    }
+
+    /// The usage of all children that have ended and been waited for.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn of_children() -> Result<Self> {
+        Self::of(libc::RUSAGE_CHILDREN, "ask what the children have used")
+    }
+
+    fn of(whom: libc::c_int, what: &str) -> Result<Self> {
         let mut usage = MaybeUninit::<libc::rusage>::zeroed();
         // SAFETY: a valid pointer to a rusage, zeroed before.
         let (rc, usage) = unsafe {
-            let rc = libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+            let rc = libc::getrusage(whom, usage.as_mut_ptr());
             (rc, usage.assume_init())
         };
         if rc != 0 {
-            return Err(Error::last("ask what this thread has used"));
+            return Err(Error::last(what));
         }
         // None of them is negative.
         let count = |value: libc::c_long| u64::try_from(value).unwrap_or(0);

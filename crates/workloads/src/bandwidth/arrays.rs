@@ -21,6 +21,8 @@ pub(super) struct Arrays {
     starts: [*mut u64; 3],
     lines: Lines,
     stride: usize,
+    /// The next line: its run, and its place within. A division for it would take 2 % of a pass over 64 KiB.
+    next: (usize, usize),
     done: u64,
     sum: u64,
 }
@@ -57,6 +59,7 @@ impl Arrays {
             starts,
             stride: config.stride / size_of::<u64>(),
             lines,
+            next: (0, 0),
             done: 0,
             sum: 0,
         };
@@ -92,10 +95,9 @@ impl Load for Arrays {
     #[allow(clippy::cast_possible_truncation)] // places in memory are usize
     fn step(&mut self, units: u64) -> Result<()> {
         let mut left = units as usize;
-        let mut place = (self.done % self.pass()) as usize;
         self.done += units;
         while left > 0 {
-            let (run, within) = (place / self.lines.run, place % self.lines.run);
+            let (run, within) = self.next;
             let lines = left.min(self.lines.run - within);
             let first = self.lines.starts[run] + within;
             let words = [0, 1, 2].map(|array| self.word(array, first));
@@ -105,10 +107,11 @@ impl Load for Arrays {
                 .sum
                 .wrapping_add(unsafe { (self.kind.touch)(words, lines, self.stride) });
             left -= lines;
-            place += lines;
-            if place == self.lines.len() {
-                place = 0;
-            }
+            self.next = match within + lines {
+                within if within < self.lines.run => (run, within),
+                _ if run + 1 < self.lines.starts.len() => (run + 1, 0),
+                _ => (0, 0),
+            };
         }
         Ok(())
     }
