@@ -36,7 +36,10 @@ impl Recent {
         let before = line.checked_sub(1);
         let ascends = before.is_some_and(|before| self.lines.contains(&before));
         self.lines[self.oldest] = line;
-        self.oldest = (self.oldest + 1) % self.lines.len();
+        self.oldest += 1;
+        if self.oldest == self.lines.len() {
+            self.oldest = 0;
+        }
         let next = line + 1;
         let within = next >> self.page_line_bits == line >> self.page_line_bits;
         (load && ascends && within).then_some(next)

@@ -108,7 +108,7 @@ impl Model {
                 .l2
                 .iter()
                 .chain([&geometry.llc])
-                .map(level)
+                .map(|cache| level(cache).behind())
                 .collect(),
             inclusive_llc: geometry.inclusive_llc,
             tlbs: [&geometry.dtlb]
@@ -307,19 +307,20 @@ impl Model {
         self.stream_on(line);
     }
 
+    /// Returns whether the cache behind the L1D did not have it.
     #[inline]
-    fn bring(&mut self, line: u64, access: Access) {
-        self.fetch(0, line, access as Asker);
+    fn bring(&mut self, line: u64, access: Access) -> bool {
+        let missed = self.fetch(0, line, access as Asker);
         let dirty = access == Access::Store;
         self.fill_l1d(line, if dirty { DIRTY } else { 0 });
         self.last_line = [line, if dirty { line } else { NONE }];
+        missed
     }
 
     #[inline(never)]
     fn bring_with_more(&mut self, line: u64, access: Access) {
-        let incomplete = self.needs_pair(line);
-        self.bring(line, access);
-        self.complete_pair(line, incomplete);
+        let missed = self.bring(line, access);
+        self.complete_pair(line, missed);
         self.next_line(line, access);
         self.stream_on(line);
     }
@@ -365,40 +366,36 @@ impl Model {
 
     /// A store that arrives at the cache behind the L1D.
     fn store_behind(&mut self, line: u64) {
-        let incomplete = self.needs_pair(line);
-        self.fetch(0, line, STORE);
+        let missed = self.fetch(0, line, STORE);
         let sets = &mut self.outer[0].sets;
-        let place = sets.find(line).expect("it was fetched");
+        let place = sets.search(line).expect("it was fetched");
         sets.touch(place, DIRTY);
-        self.complete_pair(line, incomplete);
+        self.complete_pair(line, missed);
     }
 
     /// Ensures that the `level`th cache behind the L1D has `line`, and fetches it from further
     /// out if necessary. Lines come in from memory inward, so each victim is written back to a
-    /// cache that already has the new line.
-    fn fetch(&mut self, level: usize, line: u64, asker: Asker) {
+    /// cache that already has the new line. Returns whether that cache did not have it.
+    fn fetch(&mut self, level: usize, line: u64, asker: Asker) -> bool {
         let Some(cache) = self.outer.get_mut(level) else {
-            return;
+            return true;
         };
         cache.asked[asker] += 1;
         if let Some(place) = cache.sets.search(line) {
             cache.sets.touch(place, 0);
-            return;
+            return false;
         }
         cache.missed[asker] += 1;
         self.fetch(level + 1, line, asker);
         self.fill_outer(level, line, 0);
+        true
     }
 
-    /// Whether a request for `line` brings it into the cache behind the L1D, so that the other
-    /// line of its aligned pair follows it there ([`Self::complete_pair`]).
-    fn needs_pair(&mut self, line: u64) -> bool {
-        self.adjacent_line && self.outer[0].sets.search(line).is_none()
-    }
-
-    /// The other line brings no further pair: the first line is there.
-    fn complete_pair(&mut self, line: u64, incomplete: bool) {
-        if incomplete && self.outer[0].sets.search(line ^ 1).is_none() {
+    /// A line that was missing in the cache behind the L1D brings the other line of its aligned
+    /// pair there. That one brings no further pair: the first line is there.
+    #[inline]
+    fn complete_pair(&mut self, line: u64, missed: bool) {
+        if missed && self.adjacent_line && self.outer[0].sets.search(line ^ 1).is_none() {
             self.fetch(0, line ^ 1, PREFETCH);
         }
     }
@@ -466,12 +463,10 @@ impl Model {
         for line in streams.train(line).into_iter().flat_map(Ask::lines) {
             match into {
                 PrefetchInto::L1d => self.prefetch_into_l1d(line),
-                PrefetchInto::L2 if self.adjacent_line => {
-                    let incomplete = self.needs_pair(line);
-                    self.fetch(0, line, PREFETCH);
-                    self.complete_pair(line, incomplete);
+                PrefetchInto::L2 => {
+                    let missed = self.fetch(0, line, PREFETCH);
+                    self.complete_pair(line, missed);
                 }
-                PrefetchInto::L2 => self.fetch(0, line, PREFETCH),
             }
         }
     }
@@ -487,20 +482,21 @@ impl Model {
         }
     }
 
+    /// Returns whether the cache behind the L1D did not have it.
     #[inline]
-    fn fill_ahead(&mut self, line: u64) {
-        self.fetch(0, line, PREFETCH);
+    fn fill_ahead(&mut self, line: u64) -> bool {
+        let missed = self.fetch(0, line, PREFETCH);
         self.fill_l1d(line, PREFETCHED);
         // This line is now the most recently used one.
         self.last_line = [NONE; 2];
+        missed
     }
 
     /// A stream prefetcher into the L2 observes the requests of the L1D's prefetchers, too.
     #[inline(never)]
     fn fill_ahead_with_more(&mut self, line: u64) {
-        let incomplete = self.needs_pair(line);
-        self.fill_ahead(line);
-        self.complete_pair(line, incomplete);
+        let missed = self.fill_ahead(line);
+        self.complete_pair(line, missed);
         if let Some((PrefetchInto::L2, _)) = self.prefetcher {
             self.stream_on(line);
         }
@@ -515,6 +511,14 @@ impl Level {
             asked: [0; 3],
             missed: [0; 3],
             write_backs: 0,
+        }
+    }
+
+    /// The same behind the L1D, where a request mostly misses.
+    fn behind(self) -> Self {
+        Self {
+            sets: self.sets.without_hints(),
+            ..self
         }
     }
 

@@ -4,37 +4,44 @@
 use std::ops::Range;
 
 use crate::geometry::Replacement;
+use crate::order::Order;
+use crate::tags::Tags;
 
 /// The line differs from the next level's copy.
 pub const DIRTY: u64 = 1;
 /// A prefetch brought the line, and no access has used it since.
 pub const PREFETCHED: u64 = 2;
-/// Number of flag bits below the time of the last use.
+/// Number of flag bits below a number.
 const FLAGS: u32 = 2;
 
-/// Not a number: lines and pages have fewer bits.
+/// Not a number, and not a number with flags: lines and pages have fewer bits.
 pub const NONE: u64 = u64::MAX;
 
 /// More than the lines of an L1D, and few enough to stay in the L1D of the host.
 const HINTS: usize = 1024;
 
-/// Numbers, and for each the time of its last use and its flags.
+/// Numbers with their flags, and the order of their last uses.
 #[derive(Debug, Clone)]
 pub struct Sets {
-    /// Set after set, `ways` numbers each; [`NONE`] is an empty place.
-    numbers: Box<[u64]>,
-    /// `time << FLAGS | flags` for each place; 0 when empty, so that an empty
-    /// place is the oldest.
-    uses: Box<[u64]>,
+    /// `number << FLAGS | flags`, set after set; [`NONE`] is an empty place. The places of a set are a power of two, of
+    /// which the first `ways` are used.
+    places: Box<[u64]>,
     ways: usize,
+    /// The places of a set, as a power of two.
+    set_bits: u32,
     index: Index,
-    /// Counts uses. At 10^9 per second its 62 bits last for a century.
-    time: u64,
+    tags: Option<Tags>,
     /// For a number's lowest bits, the last place of a number with those bits: the first place
     /// to search, before the whole set.
-    hints: Box<[u32; HINTS]>,
-    /// Chooses the victim; `None` means the least recently used.
-    random: Option<fastrand::Rng>,
+    hints: Box<[u32]>,
+    replacement: Chosen,
+}
+
+/// How a victim is chosen.
+#[derive(Debug, Clone)]
+enum Chosen {
+    Oldest(Order),
+    Random(fastrand::Rng),
 }
 
 /// The evicted number.
@@ -54,97 +61,143 @@ impl Sets {
     /// If there are more places than memory has addresses.
     #[must_use]
     pub fn new(sets: u64, ways: usize, skipped_bits: u32, replacement: Replacement) -> Self {
-        let places = usize::try_from(sets).expect("a geometry that was checked") * ways;
+        let set_bits = ways.next_power_of_two().trailing_zeros();
+        let count = usize::try_from(sets).expect("a geometry that was checked");
         Self {
-            numbers: vec![NONE; places].into_boxed_slice(),
-            uses: vec![0; places].into_boxed_slice(),
+            places: vec![NONE; count << set_bits].into_boxed_slice(),
             ways,
+            set_bits,
             index: Index::new(sets, skipped_bits),
-            time: 0,
+            tags: Tags::new(count, ways),
             hints: Box::new([0; HINTS]),
-            random: match replacement {
-                Replacement::Lru => None,
+            replacement: match replacement {
+                Replacement::Lru => Chosen::Oldest(Order::new(count, ways)),
                 // Any seed works, as long as it is the same in every run.
-                Replacement::Random => Some(fastrand::Rng::with_seed(1)),
+                Replacement::Random => Chosen::Random(fastrand::Rng::with_seed(1)),
             },
         }
     }
 
+    /// The same without hints, for a cache in which numbers are only searched.
+    #[must_use]
+    pub fn without_hints(mut self) -> Self {
+        self.hints = Box::new([0]);
+        self
+    }
+
     /// Empties every place.
     pub fn clear(&mut self) {
-        self.numbers.fill(NONE);
-        self.uses.fill(0);
+        self.places.fill(NONE);
+        if let Chosen::Oldest(order) = &mut self.replacement {
+            order.clear(self.ways);
+        }
     }
 
     /// The place of `number`, which is probably present: the hint is tried first.
     #[inline]
     pub fn find(&mut self, number: u64) -> Option<usize> {
-        let hint = self.hints[number as usize % HINTS] as usize;
-        if self.numbers[hint] == number {
+        let hint = self.hints[number as usize & (self.hints.len() - 1)] as usize;
+        if self.places[hint] ^ number << FLAGS < 1 << FLAGS {
             return Some(hint);
         }
-        self.search(number)
+        let place = self.search(number)?;
+        self.hint(number, place);
+        Some(place)
     }
 
     /// Whether the number in `place` has [`DIRTY`].
     #[inline]
     #[must_use]
     pub fn is_dirty_at(&self, place: usize) -> bool {
-        self.uses[place] & DIRTY != 0
+        self.places[place] & DIRTY != 0
     }
 
     /// The place of `number`, which is probably absent.
     #[inline]
-    pub fn search(&mut self, number: u64) -> Option<usize> {
-        let first = self.first(number);
-        let place = first + position(&self.numbers[first..first + self.ways], number)?;
-        self.hint(number, place);
-        Some(place)
+    #[must_use]
+    pub fn search(&self, number: u64) -> Option<usize> {
+        let set = self.index.of(number);
+        let first = set << self.set_bits;
+        let key = number << FLAGS;
+        let places = &self.places[first..first + self.ways];
+        let holds = |way: usize| {
+            places
+                .get(way)
+                .is_some_and(|place| place ^ key < 1 << FLAGS)
+        };
+        let way = match &self.tags {
+            Some(tags) => tags.find(set, self.ways, number, holds),
+            None => (0..self.ways).find(|way| holds(*way)),
+        };
+        Some(first + way?)
     }
 
+    #[inline]
+    fn set_and_way(&self, place: usize) -> (usize, usize) {
+        (place >> self.set_bits, place & ((1 << self.set_bits) - 1))
+    }
+
+    #[inline]
     fn hint(&mut self, number: u64, place: usize) {
-        self.hints[number as usize % HINTS] = place as u32;
+        let at = number as usize & (self.hints.len() - 1);
+        self.hints[at] = place as u32;
     }
 
     /// Makes the number in `place` the most recently used, adds `flags` to it, and clears
     /// [`PREFETCHED`]. Returns the flags as they were.
     #[inline]
     pub fn touch(&mut self, place: usize, flags: u64) -> u64 {
-        self.time += 1;
-        let before = self.uses[place];
-        self.uses[place] = self.time << FLAGS | before & DIRTY | flags;
+        let (set, way) = self.set_and_way(place);
+        if let Chosen::Oldest(order) = &mut self.replacement {
+            order.touch(set, way, self.ways);
+        }
+        let before = self.places[place];
+        self.places[place] = before & !PREFETCHED | flags;
         before & (DIRTY | PREFETCHED)
     }
 
     /// Puts a number that is not present in an empty place or in a victim's.
     #[inline]
     pub fn insert(&mut self, number: u64, flags: u64) -> Option<Victim> {
-        self.insert_within(0..self.ways, number, flags)
+        let set = self.index.of(number);
+        let way = match &mut self.replacement {
+            Chosen::Oldest(order) => order.take_oldest(set, self.ways),
+            Chosen::Random(random) => {
+                let first = set << self.set_bits;
+                empty_or_random(&self.places[first..first + self.ways], random)
+            }
+        };
+        self.replace(set << self.set_bits | way, number, flags)
     }
 
     /// The same within some of the set's ways, at least one.
     #[inline]
     pub fn insert_within(&mut self, ways: Range<usize>, number: u64, flags: u64) -> Option<Victim> {
-        let first = self.first(number) + ways.start;
-        let uses = &self.uses[first..first + ways.len()];
-        let (mut way, mut oldest) = (0, u64::MAX);
-        for (other, used) in uses.iter().enumerate() {
-            if *used < oldest {
-                (way, oldest) = (other, *used);
-            }
+        if ways.len() == self.ways {
+            return self.insert(number, flags);
         }
-        if oldest != 0 {
-            if let Some(random) = &mut self.random {
-                way = random.usize(..ways.len());
+        let set = self.index.of(number);
+        let way = match &mut self.replacement {
+            Chosen::Oldest(order) => order.take_oldest_within(set, ways, self.ways),
+            Chosen::Random(random) => {
+                let first = set << self.set_bits;
+                let places = &self.places[first + ways.start..first + ways.end];
+                ways.start + empty_or_random(places, random)
             }
-        }
-        let place = first + way;
+        };
+        self.replace(set << self.set_bits | way, number, flags)
+    }
+
+    #[inline]
+    fn replace(&mut self, place: usize, number: u64, flags: u64) -> Option<Victim> {
         self.hint(number, place);
-        self.time += 1;
-        let before = std::mem::replace(&mut self.uses[place], self.time << FLAGS | flags);
-        let replaced = std::mem::replace(&mut self.numbers[place], number);
-        (before != 0).then_some(Victim {
-            number: replaced,
+        let (set, way) = self.set_and_way(place);
+        if let Some(tags) = &mut self.tags {
+            tags.put(set, way, number);
+        }
+        let before = std::mem::replace(&mut self.places[place], number << FLAGS | flags);
+        (before != NONE).then_some(Victim {
+            number: before >> FLAGS,
             dirty: before & DIRTY != 0,
         })
     }
@@ -155,8 +208,8 @@ impl Sets {
         let Some(place) = self.search(number) else {
             return false;
         };
-        let dirty = self.uses[place] & DIRTY != 0;
-        self.uses[place] &= !DIRTY;
+        let dirty = self.is_dirty_at(place);
+        self.places[place] &= !DIRTY;
         dirty
     }
 
@@ -164,44 +217,22 @@ impl Sets {
     #[inline]
     pub fn remove(&mut self, number: u64) -> Option<Victim> {
         let place = self.search(number)?;
-        let dirty = self.uses[place] & DIRTY != 0;
-        self.numbers[place] = NONE;
-        self.uses[place] = 0;
-        Some(Victim { number, dirty })
-    }
-
-    /// The first place of the number's set.
-    #[inline]
-    fn first(&self, number: u64) -> usize {
-        self.index.of(number) * self.ways
+        let before = std::mem::replace(&mut self.places[place], NONE);
+        let (set, way) = self.set_and_way(place);
+        if let Chosen::Oldest(order) = &mut self.replacement {
+            order.forget(set, way, self.ways);
+        }
+        Some(Victim {
+            number,
+            dirty: before & DIRTY != 0,
+        })
     }
 }
 
-/// Where `number` is in a set. Four comparisons at once and one branch for all of them are
-/// faster than four branches: misses compare with the whole set.
-#[inline]
-fn position(set: &[u64], number: u64) -> Option<usize> {
-    let fours = set.chunks_exact(4);
-    let rest = fours.remainder();
-    for (at, four) in fours.clone().enumerate() {
-        let [a, b, c, d] = [0, 1, 2, 3].map(|way| four[way] == number);
-        if a | b | c | d {
-            return Some(
-                4 * at
-                    + if a {
-                        0
-                    } else if b {
-                        1
-                    } else if c {
-                        2
-                    } else {
-                        3
-                    },
-            );
-        }
-    }
-    let at = rest.iter().position(|held| *held == number)?;
-    Some(4 * fours.len() + at)
+/// The first empty place, or any.
+fn empty_or_random(places: &[u64], random: &mut fastrand::Rng) -> usize {
+    let empty = places.iter().position(|place| *place == NONE);
+    empty.unwrap_or_else(|| random.usize(..places.len()))
 }
 
 /// The set of a number: its remainder by the number of sets. For a power of two no division is

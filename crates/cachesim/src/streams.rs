@@ -19,6 +19,8 @@ pub(crate) const PAGE_BITS: u32 = 12;
 pub struct Streams {
     settings: Prefetcher,
     streams: Box<[Stream]>,
+    /// The stream that was used last: mostly the next one, too.
+    last: usize,
     time: u64,
     /// Lines per page, as a power of two.
     page_line_bits: u32,
@@ -72,6 +74,7 @@ impl Streams {
         Self {
             settings: settings.clone(),
             streams: vec![UNUSED; settings.streams].into_boxed_slice(),
+            last: 0,
             time: 0,
             page_line_bits: PAGE_BITS - line_bits,
         }
@@ -87,16 +90,23 @@ impl Streams {
     pub fn train(&mut self, line: u64) -> Option<Ask> {
         self.time += 1;
         let page = line >> self.page_line_bits;
-        let Some(stream) = self.streams.iter_mut().find(|stream| stream.page == page) else {
-            let oldest = self.streams.iter_mut().min_by_key(|stream| stream.used)?;
-            *oldest = Stream {
-                page,
-                last_line: line,
-                used: self.time,
-                ..UNUSED
+        if self.streams[self.last].page != page {
+            let known = self.streams.iter().position(|stream| stream.page == page);
+            let Some(known) = known else {
+                let streams = self.streams.iter().enumerate();
+                let (oldest, _) = streams.min_by_key(|(_, stream)| stream.used)?;
+                self.streams[oldest] = Stream {
+                    page,
+                    last_line: line,
+                    used: self.time,
+                    ..UNUSED
+                };
+                self.last = oldest;
+                return None;
             };
-            return None;
-        };
+            self.last = known;
+        }
+        let stream = &mut self.streams[self.last];
         stream.used = self.time;
         if line == stream.last_line {
             return None;
