@@ -1,3 +1,1 @@
-// SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* The policy as the kernel compiles it. */
-#include "../../policy/policy.c"
+../../policy/policy.c
