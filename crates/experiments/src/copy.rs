@@ -383,10 +383,10 @@ fn is_the_engines(share: Option<f64>) -> bool {
 }
 
 /// Lists the cases of an engine in which the CPU copied a part, with their shares.
-fn note_cpu_parts<'a>(cases: impl Iterator<Item = (&'a str, Option<f64>)>) -> Option<String> {
-    let by_cpu: Vec<&str> = cases
+fn note_cpu_parts(cases: impl Iterator<Item = (String, Option<f64>)>) -> Option<String> {
+    let by_cpu: Vec<String> = cases
         .filter(|(_, share)| !is_the_engines(*share))
-        .map(|(name, _)| name)
+        .map(|(title, _)| title)
         .collect();
     (!by_cpu.is_empty()).then(|| {
         format!(

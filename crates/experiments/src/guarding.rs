@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use memwarden_guard::budget::{Amount, Request, Unit};
 use memwarden_guard::{BestEffort, Error as GuardError, Regulator, Resource, Settings, units};
-use memwarden_run::GuardSettings;
+use memwarden_run::{GuardSettings, title};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -25,6 +25,23 @@ pub struct GuardSpec {
 }
 
 impl GuardSpec {
+    /// The settings in the words of the report's tables, for a machine with so many cores:
+    /// `1000,100,max, spare sharing`.
+    pub fn title(&self, cores: usize) -> String {
+        let mut amounts: Vec<String> = self.budgets.amounts.iter().map(Amount::to_string).collect();
+        amounts.resize(amounts.len().max(cores), Amount::Max.to_string());
+        let unit = match self.budgets.unit {
+            Unit::Events => "events:",
+            _ => "",
+        };
+        title::guard(
+            &format!("{unit}{}", amounts.join(",")),
+            self.best_effort.word(),
+            self.reclaim,
+            self.per_bank,
+        )
+    }
+
     /// Number of cores with a budget in the list.
     pub fn budget_count(&self) -> usize {
         self.budgets.amounts.len()

@@ -21,7 +21,7 @@ use memwarden_platform::cpus::{self, CpuSet};
 use memwarden_platform::units::Time;
 use memwarden_run::statistics::ratio_of_medians;
 use memwarden_run::studies::interfere::{Case, Core, NAME, Summary};
-use memwarden_run::{self as run_folder, Aggressor, Existing, Metric, Sample};
+use memwarden_run::{self as run_folder, Aggressor, Existing, Metric, Sample, title};
 use serde_json::Value;
 
 use crate::{
@@ -44,6 +44,19 @@ struct Plan {
 }
 
 impl Plan {
+    /// The case in the words of the report's tables, on a machine with so many cores.
+    fn title(&self, cores: usize) -> String {
+        let kind = self.aggressors.as_ref();
+        let kind = kind.map(|(kind, count)| (kind.to_string(), *count));
+        let kinds = kind
+            .iter()
+            .flat_map(|(kind, count)| vec![kind.as_str(); *count]);
+        let guard = self.guard.as_ref().map(|guard| guard.title(cores));
+        let long = self.long.map(|long| long.as_secs_f64());
+        title::of(&title::company(kinds), guard.as_deref(), long)
+    }
+
+    /// The key of its samples.
     fn name(&self) -> String {
         let mut name = match &self.aggressors {
             None => "solo".to_owned(),
@@ -134,10 +147,11 @@ pub fn run(
         Err(guard)
     };
 
+    let cores = cpus::online()?.len();
     let mut left_out = false;
     let mut results: BTreeMap<usize, Measured> = BTreeMap::new();
     for (index, plan) in all.iter().enumerate() {
-        progress.step(index, all.len(), &plan.name());
+        progress.step(index, all.len(), &plan.title(cores));
         if let Some(spec) = &plan.guard {
             if left_out {
                 continue;
@@ -522,7 +536,7 @@ fn not_held(cases: &[Case]) -> Vec<String> {
                 )
             })
             .collect();
-        (!failed.is_empty()).then(|| format!("NOT HELD: {}: {}.", case.name, failed.join("; ")))
+        (!failed.is_empty()).then(|| format!("NOT HELD: {}: {}.", case.title(), failed.join("; ")))
     };
     cases.iter().filter_map(of_case).collect()
 }
@@ -542,7 +556,7 @@ fn held_long(cases: &[Case]) -> Option<String> {
         "Held for {:.1} s in one piece: {}: no core passed {:.1} % of its budget in any second, and CPU{}, the fullest, had \
          {} of {} events in its largest of {} periods.",
         case.long_s?,
-        case.name,
+        case.title(),
         share(fullest)? * 100.0,
         fullest.cpu,
         told(fullest.largest_period_events),
@@ -564,7 +578,7 @@ fn unrecorded(cases: &[Case]) -> Vec<String> {
                 told.push(format!(
                     "{}: the recording has {recorded} of {counted} periods of CPU{}: the budget figures \
                      are not over every period.",
-                    case.name, core.cpu
+                    case.title(), core.cpu
                 ));
             }
         }
@@ -659,9 +673,17 @@ mod tests {
         core(measured, 1, budget, strict, &Shares::default(), 1000)
     }
 
+    fn budget(mib_s: f64) -> memwarden_run::GuardSettings {
+        memwarden_run::GuardSettings {
+            budget_mib_s: vec![Some(mib_s)],
+            ..memwarden_run::GuardSettings::default()
+        }
+    }
+
     fn with_core(core: Core) -> Vec<Case> {
         vec![Case {
             name: "solo, guard 40".into(),
+            guard: Some(budget(40.0)),
             cores: Some(vec![core]),
             ..Case::default()
         }]
@@ -680,7 +702,7 @@ mod tests {
         assert_eq!(
             not_held(&with_core(leaking)),
             [
-                "NOT HELD: solo, guard 40: CPU1 used up to 250 of 10 events in a period, 24 of 2630 periods were above \
+                "NOT HELD: alone, guard 40: CPU1 used up to 250 of 10 events in a period, 24 of 2630 periods were above \
                  the budget, the mean was 12.19."
             ]
         );
@@ -763,9 +785,14 @@ mod tests {
         };
         let case = |core: Core| {
             vec![Case {
-                name: "bandwidth:write x1, guard max,20, 5 s".into(),
+                name: "bandwidth:write x1, guard 20, 5 s".into(),
+                guard: Some(budget(20.0)),
                 cores: Some(vec![core]),
                 long_s: Some(5.0),
+                aggressors: vec![Aggressor {
+                    kind: "bandwidth:write".into(),
+                    ..Aggressor::default()
+                }],
                 ..Case::default()
             }]
         };
@@ -777,12 +804,15 @@ mod tests {
             (long.worst_second_events.unwrap() - 17.25).abs() < 0.01,
             "{long:?}"
         );
-        assert!(not_held(&case(long.clone()))[0].starts_with("NOT HELD: bandwidth:write x1"));
+        assert!(
+            not_held(&case(long.clone()))[0]
+                .starts_with("NOT HELD: 1 \u{d7} bandwidth:write, guard 20, 5 s: ")
+        );
         assert_eq!(held_long(&case(long)), None);
         let held = core_of(&measured(10), Some(10), true);
         assert_eq!(
             held_long(&case(held)).unwrap(),
-            "Held for 5.0 s in one piece: bandwidth:write x1, guard max,20, 5 s: no core passed 100.0 % of its budget in \
+            "Held for 5.0 s in one piece: 1 \u{d7} bandwidth:write, guard 20, 5 s: no core passed 100.0 % of its budget in \
              any second, and CPU1, the fullest, had 10 of 10 events in its largest of 2630 periods."
         );
     }
@@ -853,6 +883,19 @@ mod tests {
                 "bandwidth:fresh-pages x3, guard 600,200+ps",
                 "bandwidth:fresh-pages x3, guard 1000,20,20,20, 5 s",
             ]
+        );
+        let titles: Vec<String> = plans.iter().map(|plan| plan.title(4)).collect();
+        assert_eq!(titles[..2], ["alone", "1 \u{d7} bandwidth:fresh-pages"]);
+        assert_eq!(
+            titles[5..7],
+            [
+                "1 \u{d7} bandwidth:fresh-pages, guard 600,200,max,max, proportional sharing",
+                "2 \u{d7} bandwidth:fresh-pages, guard 600,200,max,max, proportional sharing",
+            ]
+        );
+        assert_eq!(
+            titles[8],
+            "3 \u{d7} bandwidth:fresh-pages, guard 1000,20,20,20, 5 s"
         );
     }
 

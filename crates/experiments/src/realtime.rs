@@ -14,7 +14,7 @@ use memwarden_guard::{ModuleSource, Session};
 use memwarden_platform::cpus::{self, CpuSet};
 use memwarden_run::statistics::{ratio_of_medians, share_ci95};
 use memwarden_run::studies::realtime::{Case, NAME, Summary, Whole};
-use memwarden_run::{Aggressor, Existing, Metric, Sample};
+use memwarden_run::{Aggressor, Existing, Metric, Sample, title};
 use memwarden_workloads::periodic::Job;
 
 use crate::interfere::{begin, cannot_run_here, require_memory_event, say};
@@ -37,6 +37,23 @@ struct Plan {
 }
 
 impl Plan {
+    /// The case in the words of the report's tables, on a machine with so many cores; a workload runs on each of
+    /// `loaded` of them.
+    fn title(&self, cores: usize, loaded: usize) -> String {
+        let loaded = match self.load {
+            Some(Load::Workload(_)) => loaded,
+            _ => 1,
+        };
+        let kind = self.load.as_ref().map(Load::to_string);
+        let guard = self.guard.as_ref().map(|guard| guard.title(cores));
+        title::of(
+            &title::load(kind.as_deref(), loaded),
+            guard.as_deref(),
+            None,
+        )
+    }
+
+    /// The key of its samples.
     fn name(&self) -> String {
         let mut name = match &self.load {
             None => "alone".to_owned(),
@@ -96,6 +113,7 @@ pub fn run(
     let mut guards = Guards::new(&config, module, &mut summary)?;
     let mut cases: Vec<Running> = Vec::new();
     let steps = all.len() * config.repeat as usize;
+    let cores = cpus::online()?.len();
     let mut step = 0;
     for plans in all.chunk_by(|a, b| a.guard == b.guard) {
         if let Some(spec) = &plans[0].guard {
@@ -113,7 +131,7 @@ pub fn run(
         for repeat in 0..config.repeat {
             for case in &mut cases[first..] {
                 let name = case.plan.name();
-                progress.step(step, steps, &name);
+                progress.step(step, steps, &case.plan.title(cores, config.cpus.len()));
                 step += 1;
                 let around = Around {
                     guard: guards.of(&case.plan),
@@ -544,6 +562,15 @@ mod tests {
                 "alone, guard 600,200+ps",
                 "screen, guard 600,200+ps",
                 "cmd: true, guard 600,200+ps",
+            ]
+        );
+        let titles: Vec<String> = plans(&config).iter().map(|plan| plan.title(3, 2)).collect();
+        assert_eq!(
+            titles[1..4],
+            [
+                "screen on 2 CPUs",
+                "cmd: true",
+                "alone, guard 600,200,max, proportional sharing",
             ]
         );
     }

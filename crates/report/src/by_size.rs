@@ -6,7 +6,7 @@ use memwarden_run::{Summary, Whole};
 use crate::number::figure;
 
 #[cfg(feature = "html")]
-pub(crate) use charts::{chart, spread};
+pub(crate) use charts::{SPREAD, chart, spread};
 
 /// Above this, times are written in microseconds.
 const LONG_NS: f64 = 10_000.0;
@@ -51,20 +51,22 @@ mod charts {
 
     use crate::plot::{Axis, Colour, Line, Point, XyChart};
 
-    /// The 10th and the 90th percentile of a case's times, ns; none if one is 0, which a logarithmic axis cannot show.
+    /// Meaning of the ends of [`spread`].
+    pub(crate) const SPREAD: &str = "10th to 90th percentile";
+
+    /// The 10th and the 90th percentile of a case's times, ns.
     pub(crate) fn spread(recorded: &Recorded, case: &str, role: &str) -> Option<[f64; 2]> {
         let mut times: Vec<f64> = recorded.values(case, role, "time_ns");
         times.sort_unstable_by(f64::total_cmp);
-        let ends = (times.len() > 1).then(|| [10.0, 90.0].map(|p| nearest_rank(&times, p)));
-        ends.filter(|ends| ends[0] > 0.0)
+        (times.len() > 1).then(|| [10.0, 90.0].map(|p| nearest_rank(&times, p)))
     }
 
-    /// A chart of lines over the sizes, with logarithmic axes; none if no line has a point.
-    #[allow(clippy::cast_precision_loss)]
+    /// A chart of lines over the sizes, with logarithmic axes and error bars with that meaning; none if no line has a
+    /// point.
     pub(crate) fn chart(
-        sizes: &[u64],
         title: String,
         y: Axis,
+        whiskers: &'static str,
         lines: impl Iterator<Item = (String, Vec<Point>)>,
     ) -> Option<XyChart> {
         let lines: Vec<Line> = lines
@@ -81,7 +83,7 @@ mod charts {
             x: Axis::sizes("size").log(),
             y: y.log(),
             lines,
-            x_ticks: sizes.iter().map(|size| *size as f64).collect(),
+            whiskers,
             apart: true,
             ..XyChart::default()
         })

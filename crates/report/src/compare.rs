@@ -2,13 +2,12 @@
 //! Runs side by side, and the ratio of two runs.
 
 use memwarden_run::statistics::ratio_of_medians;
-use memwarden_run::{Case, Ratio, Recorded, Summary, studies};
+use memwarden_run::{Ratio, Recorded};
 use serde::Serialize;
 
 use crate::Table;
 use crate::generic::metric_name;
 use crate::number::{NOT_MEASURED, optional, times};
-use crate::studies::interfere;
 
 /// One metric of one case in two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -83,15 +82,6 @@ pub fn compare(first: &Recorded, second: &Recorded) -> Vec<Comparison> {
     found
 }
 
-/// A case as its experiment's tables name it.
-fn case_text(summary: &Summary, case: &Case) -> String {
-    if summary.experiment == studies::interfere::NAME {
-        interfere::case_text(case)
-    } else {
-        case.name.clone()
-    }
-}
-
 /// The comparison as a table.
 pub fn compare_table(first: &Recorded, second: &Recorded) -> Table {
     let name = |run: &Recorded| run.directory.display().to_string();
@@ -127,7 +117,9 @@ pub fn compare_table(first: &Recorded, second: &Recorded) -> Table {
             format!("{metric}, {unit}")
         };
         let ratio = c.ratio.ratio.map_or_else(|| NOT_MEASURED.into(), times);
-        let case = cases.first().map(|case| case_text(&first.summary, case));
+        let case = cases
+            .first()
+            .map(|case| case.title(&first.summary.experiment));
         table.row(vec![
             case.unwrap_or(c.case),
             metric,
@@ -203,7 +195,7 @@ pub fn side_by_side_table(runs: &[Recorded]) -> Table {
         let (metric, unit) = metric_name(&all.iter().flatten().collect::<Vec<_>>(), &key);
         let words = runs.iter().zip(&all).find_map(|(run, found)| {
             let found = found.as_ref()?;
-            Some(case_text(&run.summary, found))
+            Some(found.title(&run.summary.experiment))
         });
         let mut row = vec![
             words.unwrap_or(case),

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The page of an unknown experiment: every figure of every case in a table, and a bar chart for each metric.
 
-use memwarden_run::{Case, Figure, Summary};
+use memwarden_run::{Case, Figure, GuardSettings, Summary};
 use serde_json::Value;
 
 use crate::Table;
 use crate::number::{NOT_MEASURED, counted, figure, interval, name_and_unit, named, optional};
-use crate::studies::interfere::guard_text;
 
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let cases = counted(summary.cases.len(), "case");
@@ -120,10 +119,10 @@ fn single_figures(title: &str, cases: &[&Case], keys: &[&str]) -> Table {
     }
     table = table.figures("slowdown", "times");
     for case in cases {
-        let guard = case.guard.as_ref().map_or_else(
-            || "-".into(),
-            |g| guard_text(Some(g)).replacen("guard ", "", 1),
-        );
+        let guard = case
+            .guard
+            .as_ref()
+            .map_or_else(|| "-".into(), GuardSettings::title);
         let mut row = vec![case.name.clone(), guard];
         row.extend(keys.iter().map(|key| {
             case.figures
@@ -271,7 +270,7 @@ fn value_text(key: &str, value: &Value) -> String {
 /// A bar chart for each metric that at least one case has.
 #[cfg(feature = "html")]
 pub(crate) fn figures(summary: &Summary) -> Vec<crate::Figure> {
-    use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group};
+    use crate::plot::{Axis, Bar, BarChart, CI95, Chart, Colour, Group};
 
     let cases: Vec<_> = summary.cases.iter().collect();
     let mut keys: Vec<&str> = Vec::new();
@@ -304,13 +303,10 @@ pub(crate) fn figures(summary: &Summary) -> Vec<crate::Figure> {
             axis: Axis::new(name, unit),
             series: vec![("median".into(), Colour::nth(0))],
             groups: groups.collect(),
+            whiskers: CI95,
             ..BarChart::default()
         };
-        crate::Figure::new(
-            &file_name(key),
-            "Medians with their 95 % intervals.",
-            Chart::Bars(chart),
-        )
+        crate::Figure::new(&file_name(key), "Medians.", Chart::Bars(chart))
     };
     keys.iter().map(chart).collect()
 }

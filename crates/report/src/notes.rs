@@ -104,13 +104,13 @@ pub fn of(run: &Run, summary: &Summary) -> Vec<String> {
             if let Some(note) = &metric.note {
                 add(format!(
                     "{}, {}: {note}.",
-                    case.name,
+                    case.title(&summary.experiment),
                     number::name_and_unit(key).0
                 ));
             }
         }
         if let Some(note) = case.text("note") {
-            add(format!("{}: {note}", case.name));
+            add(format!("{}: {note}", case.title(&summary.experiment)));
         }
     }
     notes

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Formats figures for readers.
 
+pub use memwarden_run::title::bytes;
+
 /// Text of a figure that could not be measured.
 pub const NOT_MEASURED: &str = "n/a";
 
@@ -65,19 +67,6 @@ pub fn interval(ends: Option<[f64; 2]>) -> String {
         || NOT_MEASURED.into(),
         |[low, high]| format!("[{}, {}]", figure(low), figure(high)),
     )
-}
-
-/// Bytes in the largest binary unit that keeps the number whole or above 10: `512 KiB`, `16 GiB`.
-#[allow(clippy::cast_precision_loss)]
-pub fn bytes(count: u64) -> String {
-    let (mut value, mut unit) = (count as f64, "B");
-    for next in ["KiB", "MiB", "GiB", "TiB"] {
-        if value < 1024.0 {
-            break;
-        }
-        (value, unit) = (value / 1024.0, next);
-    }
-    format!("{}\u{a0}{unit}", figure((value * 10.0).round() / 10.0))
 }
 
 /// A name in words, and its unit: `throttle_latency_ns` is (`throttle latency`, `ns`).

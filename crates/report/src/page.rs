@@ -10,11 +10,23 @@ use serde::Serialize;
 
 use crate::compare::{compare_table, differences_table, json_text, side_by_side_table};
 use crate::number::{bytes, counted, figure};
-use crate::plot::{Axis, Bar, BarChart, CHART_CSS, Chart, Colour, DARK, Group, LIGHT, Layout};
-use crate::{Error, Figure, figures, finding, notes, question, tables, title};
+use crate::plot::{
+    Axis, Bar, BarChart, CHART_CSS, CI95, Chart, Colour, DARK, Group, LIGHT, Layout,
+};
+use crate::{Error, Figure, Table, figures, finding, notes, question, tables, title};
 
 const TEMPLATE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
+
+/// Columns that an upright sheet of paper has room for. With a wider table, all tables are printed on sheets across, as
+/// each change of orientation begins a new one.
+const MOST_UPRIGHT: usize = 11;
+
+fn any_wide(tables: &[Table]) -> bool {
+    tables
+        .iter()
+        .any(|table| table.columns.len() > MOST_UPRIGHT)
+}
 
 /// A figure as the template sees it.
 #[derive(Serialize)]
@@ -97,7 +109,9 @@ pub fn side_by_side(directories: &[PathBuf], page: &Path) -> Result<(), Error> {
         title => title_of(&runs),
         experiment => "comparison",
         facts, notes,
-        statistics => notes::STATISTICS,
+        statistics => glued(notes::STATISTICS),
+        wide => any_wide(&all),
+        most_upright => MOST_UPRIGHT,
         tables => all,
         figures => figures.iter().map(|f| show(f, "")).collect::<Vec<_>>(),
         command => command_line(&[vec!["memwarden".to_owned(), "report".into()], names].concat()),
@@ -127,6 +141,7 @@ fn write(path: &Path, text: &str) -> Result<(), Error> {
 
 fn page(recorded: &Recorded, figures: &[Figure]) -> Result<String, Error> {
     let (run, summary) = (&recorded.run, &recorded.summary);
+    let all = tables(summary);
     let configuration: Vec<(String, String)> = run
         .configuration
         .iter()
@@ -136,14 +151,16 @@ fn page(recorded: &Recorded, figures: &[Figure]) -> Result<String, Error> {
         title => title(&run.experiment),
         experiment => run.experiment,
         target => run.target,
-        finding => finding(summary),
+        finding => glued(&finding(summary)),
         question => question(&run.experiment),
         facts => facts(recorded),
         host => host(run),
         figures => figures.iter().map(|f| show(f, "plots/")).collect::<Vec<_>>(),
-        tables => tables(summary),
-        notes => notes::of(run, summary),
-        statistics => notes::STATISTICS,
+        wide => any_wide(&all),
+        most_upright => MOST_UPRIGHT,
+        tables => all,
+        notes => notes::of(run, summary).iter().map(|note| glued(note)).collect::<Vec<_>>(),
+        statistics => glued(notes::STATISTICS),
         command => command_line(&run.command_line),
         configuration,
         samples => figure(f64::from(u32::try_from(recorded.samples.len()).unwrap_or(u32::MAX))),
@@ -165,6 +182,11 @@ fn fill(context: Value) -> Result<String, Error> {
     Ok(page.replace(|c: char| c.is_control() && !"\n\t".contains(c), "\u{fffd}"))
 }
 
+/// Keeps a percent sign on the line of its number.
+fn glued(text: &str) -> String {
+    text.replace(" %", "\u{a0}%")
+}
+
 fn style() -> String {
     let properties = |set: &[(&str, &str)]| {
         set.iter()
@@ -180,15 +202,15 @@ fn style() -> String {
 }
 
 fn show(figure: &Figure, folder: &str) -> Shown {
-    let title = match &figure.chart {
-        Chart::Bars(c) => c.title.clone(),
-        Chart::Xy(c) => c.title.clone(),
-        Chart::Histogram(c) => c.title.clone(),
+    let (title, quantity) = match &figure.chart {
+        Chart::Bars(c) => (c.title.clone(), &c.axis.label),
+        Chart::Xy(c) => (c.title.clone(), &c.y.label),
+        Chart::Histogram(c) => (c.title.clone(), &c.axis.label),
     };
     if figure.chart.is_zero() {
         return Shown {
             title,
-            caption: "Every value is 0, so no chart is drawn.".into(),
+            caption: format!("{quantity}: every value is 0, so no chart is drawn."),
             file: String::new(),
             wide: Value::from_safe_string(String::new()),
             narrow: Value::from_safe_string(String::new()),
@@ -196,7 +218,7 @@ fn show(figure: &Figure, folder: &str) -> Shown {
     }
     Shown {
         title,
-        caption: figure.caption.clone(),
+        caption: glued(&figure.caption),
         file: if folder.is_empty() {
             String::new()
         } else {
@@ -233,7 +255,12 @@ fn target_text(run: &Run) -> String {
         ("native", _) => "natively, on this machine".into(),
         ("lab", Some(lab)) => format!(
             "in the lab: QEMU {}, machine {}, Linux {}, {} clock",
-            lab.qemu_version, lab.machine, lab.kernel, lab.clock
+            // As the emulator prints it.
+            lab.qemu_version
+                .trim_start_matches("QEMU emulator version "),
+            lab.machine,
+            lab.kernel,
+            lab.clock
         ),
         ("lab", None) => "in the lab, an emulated machine".into(),
         (other, _) => match other.strip_prefix("sim:") {
@@ -350,18 +377,19 @@ fn beside_figures(runs: &[Recorded]) -> Vec<Figure> {
         .map(|(i, r)| (r.directory.display().to_string(), Colour::nth(i)))
         .collect();
     let mut keys: Vec<&str> = Vec::new();
-    for (key, _) in runs
+    for (key, metric) in runs
         .iter()
         .flat_map(|r| &r.summary.cases)
         .flat_map(|c| c.metrics())
     {
-        if !keys.contains(&key) {
+        if metric.median.is_some() && !keys.contains(&key) {
             keys.push(key);
         }
     }
     let mut figures = Vec::new();
     for key in keys {
         let mut groups: Vec<Group> = Vec::new();
+        let mut names: Vec<&str> = Vec::new();
         let mut axis = Axis::default();
         for (i, run) in runs.iter().enumerate() {
             for case in &run.summary.cases {
@@ -377,12 +405,15 @@ fn beside_figures(runs: &[Recorded]) -> Vec<Figure> {
                     interval: metric.median_ci95,
                     text,
                 };
-                match groups.iter_mut().find(|g| g.label == case.name) {
-                    Some(group) => group.bars.push(bar),
-                    None => groups.push(Group {
-                        label: case.name.clone(),
-                        bars: vec![bar],
-                    }),
+                match names.iter().position(|name| *name == case.name) {
+                    Some(nth) => groups[nth].bars.push(bar),
+                    None => {
+                        names.push(&case.name);
+                        groups.push(Group {
+                            label: case.title(&run.summary.experiment),
+                            bars: vec![bar],
+                        });
+                    }
                 }
             }
         }
@@ -392,11 +423,12 @@ fn beside_figures(runs: &[Recorded]) -> Vec<Figure> {
             axis,
             series: series.clone(),
             groups,
+            whiskers: CI95,
             ..BarChart::default()
         };
         figures.push(Figure {
             name: crate::generic::file_name(key),
-            caption: "Medians with their 95 % intervals.".into(),
+            caption: "Medians.".into(),
             chart: Chart::Bars(chart),
         });
     }

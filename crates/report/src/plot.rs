@@ -33,11 +33,15 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// A linear axis.
+    /// A linear axis. Bytes are written as sizes, with their own unit at each tick.
     pub fn new(label: impl Into<String>, unit: impl Into<String>) -> Self {
+        let unit = unit.into();
+        if unit == "bytes" {
+            return Self::sizes(label);
+        }
         Self {
             label: label.into(),
-            unit: unit.into(),
+            unit,
             kind: Kind::Linear,
             sizes: false,
         }
@@ -46,8 +50,10 @@ impl Axis {
     /// An axis of sizes in bytes.
     pub fn sizes(label: impl Into<String>) -> Self {
         Self {
+            label: label.into(),
+            unit: String::new(),
+            kind: Kind::Linear,
             sizes: true,
-            ..Self::new(label, "")
         }
     }
 
@@ -91,6 +97,9 @@ impl Colour {
         Self([2, 3, 4, 1, 0, 5][n % 6])
     }
 }
+
+/// Meaning of most error bars.
+pub const CI95: &str = "95 % interval";
 
 /// A line across a chart at one value: solo, a limit, a deadline.
 #[derive(Clone, Debug)]

@@ -310,8 +310,8 @@ fn the_finding_names_the_case_that_was_not_held() {
     assert_eq!(
         finding(&leaking),
         "With 3 aggressors (bandwidth:write) the victim slowed down 6.15 times without the guard and 1.26 times with it; \
-         the guard did NOT hold in 1 case: worst was CPU 3 in `bandwidth:write x3, guard 1000,100,100,100`, 250 of 40 \
-         events in one period, 24 of 2600 periods above the budget."
+         the guard did NOT hold in 1 case: worst was CPU 3 in `3 \u{d7} bandwidth:write, guard 1000,100,100,100`, 250 of \
+         40 events in one period, 24 of 2600 periods above the budget."
     );
     let tables = tables(&leaking);
     let budgets = tables.last().unwrap();

@@ -5,7 +5,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memwarden_report::{png_of_plots, render, side_by_side};
+use memwarden_report::plot::{Bar, Chart, Layout};
+use memwarden_report::{figures, png_of_plots, render, side_by_side};
+use memwarden_run::Recorded;
 use tempfile::TempDir;
 
 const RUNS: [&str; 15] = [
@@ -98,7 +100,7 @@ fn a_wide_table_has_a_wide_sheet_in_print() {
     let temp = tempfile::tempdir().unwrap();
     let text = fs::read_to_string(render(&copy("mmap", &temp)).unwrap()).unwrap();
     assert!(
-        text.contains("@page wide{size:A4 landscape") && text.contains(".table.wide{page:wide}")
+        text.contains("@page wide{size:A4 landscape") && text.contains(".tables.wide{page:wide}")
     );
     assert!(!text.contains("td,th{overflow-wrap:anywhere}"));
     let page = parse(&text);
@@ -108,6 +110,7 @@ fn a_wide_table_has_a_wide_sheet_in_print() {
             .count()
     };
     assert!(classed("table wide") > 0 && classed("table") > 0);
+    assert_eq!((classed("tables wide"), classed("tables")), (1, 0));
     for section in page
         .descendants()
         .filter(|n| n.attribute("class") == Some("table wide"))
@@ -149,6 +152,49 @@ fn plots_are_complete_pictures() {
                         "{node:?}"
                     );
                 }
+            }
+        }
+    }
+}
+
+/// Whatever is not labelled in its place is in a legend: lines, bars and error bars have names.
+#[test]
+fn every_mark_has_a_name() {
+    let temp = tempfile::tempdir().unwrap();
+    for run in RUNS {
+        for figure in figures(&Recorded::read(&copy(run, &temp)).unwrap()) {
+            let (names, intervals, whiskers): (Vec<&str>, bool, &str) = match &figure.chart {
+                Chart::Bars(chart) => {
+                    let bars = || chart.groups.iter().flat_map(|group| &group.bars);
+                    let name = |bar: &Bar| chart.series[bar.series].0.as_str();
+                    let some = bars().any(|bar| bar.interval.is_some());
+                    (bars().map(name).collect(), some, chart.whiskers)
+                }
+                Chart::Xy(chart) => {
+                    let mut points = chart.lines.iter().flat_map(|line| &line.points);
+                    let some = points.any(|point| point.interval.is_some());
+                    let names = chart.lines.iter().map(|line| line.name.as_str());
+                    (names.collect(), some, chart.whiskers)
+                }
+                Chart::Histogram(chart) => {
+                    let named = |colour| chart.series.iter().find(|(_, other)| *other == colour);
+                    let names = chart
+                        .panels
+                        .iter()
+                        .map(|panel| named(panel.colour).unwrap());
+                    (names.map(|(name, _)| name.as_str()).collect(), false, "")
+                }
+            };
+            let (name, chart) = (&figure.name, figure.chart.draw(Layout::Wide).standalone());
+            assert!(!names.is_empty(), "{run}, {name}");
+            for word in names.into_iter().chain(intervals.then_some(whiskers)) {
+                assert!(!word.is_empty(), "{run}, {name}");
+                let svg = parse(&chart);
+                let mut words = svg.descendants().filter(|n| n.has_tag_name("text"));
+                assert!(
+                    words.any(|n| n.text() == Some(word)),
+                    "{run}, {name}: {word}"
+                );
             }
         }
     }

@@ -26,6 +26,7 @@ pub mod schema;
 pub mod statistics;
 pub mod studies;
 mod summary;
+pub mod title;
 
 pub use error::Error;
 pub use folder::{Existing, Partial, Recorded, RunFolder, check_place, default_directory};

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use memwarden_copies::cftu::{self, Channel, Copy, Session};
 use memwarden_platform::{affinity, clock};
 use memwarden_run::studies::copy_bandwidth::{Case, NAME, Share, Summary, Thread, Whole};
-use memwarden_run::{Existing, Metric, Sample};
+use memwarden_run::{Existing, Metric, Sample, title};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -129,6 +129,7 @@ pub fn run(
             bench.check(sessions[0].as_mut(), engine, size)?;
             for &operation in &config.operation {
                 let name = format!("{operation}, {engine}, {}", bytes_text(size));
+                let title = title::copies(&operation.to_string(), &engine.to_string(), size);
                 let work = Work {
                     engine,
                     operation,
@@ -138,7 +139,7 @@ pub fn run(
                 let mut runs = Vec::new();
                 let before = bench.channels()?;
                 for repeat in 0..config.repeat {
-                    progress.step(step, steps, &name);
+                    progress.step(step, steps, &title);
                     step += 1;
                     interrupt.check()?;
                     let parts = work.at_once(&cpus, &mut sessions, interrupt)?;
@@ -407,7 +408,7 @@ fn remarks(config: &Config, threads: usize, summary: &mut Summary) {
         .cases
         .iter()
         .filter(|case| case.engine != Engine::Cpu.to_string());
-    let note = note_cpu_parts(engines.map(|case| (case.name.as_str(), case.engine_share)));
+    let note = note_cpu_parts(engines.map(|case| (case.title(), case.engine_share)));
     note.into_iter().for_each(|note| summary.note(note));
     let plural = if threads == 1 { "" } else { "s" };
     summary.note(format!(

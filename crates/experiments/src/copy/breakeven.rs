@@ -11,7 +11,7 @@ use memwarden_platform::names::unknown;
 use memwarden_platform::{affinity, clock};
 use memwarden_run::statistics::{Ratio, ratio_of_medians};
 use memwarden_run::studies::copy_breakeven::{Case, NAME, Summary, Whole};
-use memwarden_run::{Existing, Metric, Sample};
+use memwarden_run::{Existing, Metric, Sample, title};
 use memwarden_workloads::automotive::Application;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -191,7 +191,12 @@ pub fn run(
             bench.check(session.as_mut(), engine, size)?;
         }
         for &operation in &config.operation {
-            progress.step(step, steps, &format!("{operation}, {}", bytes_text(size)));
+            let title = format!(
+                "{}, {}",
+                title::operation(&operation.to_string()),
+                title::size(size)
+            );
+            progress.step(step, steps, &title);
             step += 1;
             let one = |engine| Repeated {
                 operation,
@@ -253,7 +258,8 @@ pub fn run(
         *reason = won.as_ref().err().cloned();
         if let Err(reason) = won {
             summary.note(format!(
-                "By {answer} there is no size from which the engine wins: {reason}."
+                "By {} there is no size from which the engine wins: {reason}.",
+                title::criterion(&answer.to_string())
             ));
         }
     }
@@ -261,7 +267,7 @@ pub fn run(
     summary.whole.device = bench.device();
     bench.tell(&mut summary);
     let cases = summary.cases.iter();
-    let note = note_cpu_parts(cases.map(|case| (case.name.as_str(), case.engine_share)));
+    let note = note_cpu_parts(cases.map(|case| (case.title(), case.engine_share)));
     note.into_iter().for_each(|note| summary.note(note));
     summary.note(format!(
         "The engine wins from a size if, at that size and every larger measured one and in each direction, the 95 % \
@@ -391,7 +397,7 @@ fn first_win(summary: &Summary, answer: Answer, sizes: &[u64]) -> Result<u64, St
             };
             format!(
                 "at {}, the largest that was measured, the engine's figure is {ratio:.2} of the CPU's{why}",
-                bytes_text(last)
+                title::size(last)
             )
         }
     })
@@ -474,7 +480,7 @@ mod tests {
         assert_eq!(won([9.0, 3.0, 0.995, 0.4]), Ok(65_536));
         assert_eq!(
             won([0.5, 0.5, 0.8, 1.8]).unwrap_err(),
-            "at 65536 bytes, the largest that was measured, the engine's figure is 1.80 of the CPU's"
+            "at 64\u{a0}KiB, the largest that was measured, the engine's figure is 1.80 of the CPU's"
         );
         let near = won([0.5, 0.5, 0.8, 0.995]).unwrap_err();
         assert!(

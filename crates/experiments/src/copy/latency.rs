@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use memwarden_copies::cftu::{self, Copy};
 use memwarden_platform::{affinity, clock};
 use memwarden_run::studies::copy_latency::{Case, NAME, Summary, Whole};
-use memwarden_run::{Existing, Metric, Sample};
+use memwarden_run::{Existing, Metric, Sample, title};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -147,7 +147,10 @@ pub fn run(
                 bench.check(session.as_mut(), engine, size)?;
                 for &operation in &config.operation {
                     let name = name(operation, engine, size, load);
-                    progress.step(step, steps, &name);
+                    let (of, by, beside) =
+                        (operation.to_string(), engine.to_string(), load.to_string());
+                    let title = title::copies_beside(&of, &by, size, &beside);
+                    progress.step(step, steps, &title);
                     step += 1;
                     let count = usize::try_from(config.count).unwrap_or(usize::MAX);
                     let mut copies = operation.copies(engine, size, count);
@@ -231,7 +234,7 @@ fn remarks(config: &Config, shortest_ns: u64, summary: &mut Summary) {
         .cases
         .iter()
         .filter(|case| case.engine != Engine::Cpu.to_string());
-    let note = note_cpu_parts(engines.map(|case| (case.name.as_str(), case.engine_share)));
+    let note = note_cpu_parts(engines.map(|case| (case.title(), case.engine_share)));
     note.into_iter().for_each(|note| summary.note(note));
     let limit = COARSE * shortest_ns as f64;
     let coarse = summary.cases.iter().filter(|case| {

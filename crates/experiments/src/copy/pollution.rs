@@ -13,7 +13,7 @@ use memwarden_platform::counters::{self, Counting};
 use memwarden_platform::names::unknown;
 use memwarden_run::statistics::ratio_of_medians;
 use memwarden_run::studies::copy_pollution::{Case, NAME, Summary, Whole};
-use memwarden_run::{Existing, Metric, Sample};
+use memwarden_run::{Existing, Metric, Sample, title};
 use memwarden_workloads::automotive::Application;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -263,7 +263,10 @@ pub fn run(
                 Some(pair) => format!("{}, {system}, {pair}", application.name()),
                 None => format!("{}, {system}", application.name()),
             };
-            progress.step(step, steps, &name);
+            let copy = pair.map(|pair| pair.to_string());
+            let title =
+                title::beside_copies(application.name(), &system.to_string(), copy.as_deref());
+            progress.step(step, steps, &title);
             step += 1;
             let (runs, made) = match pair {
                 None => (counted.runs(&mut victim)?, None),
@@ -290,7 +293,7 @@ pub fn run(
             summary.cases.push(Case {
                 application: application.name().into(),
                 system: system.to_string(),
-                pair: pair.map(|pair| pair.to_string()),
+                pair: copy,
                 copies: made.map(|made| made.copies),
                 engine_share: by_engine.map(|made| made.moved.engine_share()),
                 slowdown: slowdown.and_then(|slowdown| slowdown.ratio),
@@ -313,7 +316,7 @@ pub fn run(
     bench.tell(&mut summary);
     // Cases of the other systems have no engine share.
     let cases = summary.cases.iter();
-    let note = note_cpu_parts(cases.map(|case| (case.name.as_str(), case.engine_share)));
+    let note = note_cpu_parts(cases.map(|case| (case.title(), case.engine_share)));
     note.into_iter().for_each(|note| summary.note(note));
     let path = folder.finish(&summary)?;
     Ok((path, summary))

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use memwarden_copies::mymem::{Transfer, Trial};
 use memwarden_platform::clock;
 use memwarden_run::studies::mymem_throughput::{Case, NAME, Summary, Whole};
-use memwarden_run::{Existing, Metric, Sample};
+use memwarden_run::{Existing, Metric, Sample, title};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -101,7 +101,11 @@ pub fn run(
     // All subjects at one size before the next size, so that background activity affects every subject.
     for &size in &config.sizes {
         for (subject, client) in clients.iter() {
-            progress.step(step, steps, &format!("{}, {size} bytes", subject.name()));
+            progress.step(
+                step,
+                steps,
+                &format!("{}, {}", subject.name(), title::size(size)),
+            );
             step += 1;
             let (trials, cpu) = match client {
                 Client::Device(device) => {
@@ -205,7 +209,7 @@ fn remarks(shortest_ns: u64, summary: &mut Summary) {
             let median = case.time.as_ref().and_then(|time| time.median);
             median.is_some_and(|ns| ns < limit)
         })
-        .map(|case| case.name.clone())
+        .map(Case::title)
         .collect();
     if !coarse.is_empty() {
         summary.note(format!(
@@ -275,7 +279,7 @@ mod tests {
         remarks(16, &mut summary);
         let note = &summary.notes[0];
         assert!(
-            note.ends_with(": in-kernel, read, 1 byte; in-kernel, read, 64 bytes."),
+            note.ends_with(": in-kernel, read, 1\u{a0}B; in-kernel, read, 64\u{a0}B."),
             "{note}"
         );
         assert_eq!(summary.cases[0].mb_s, None);

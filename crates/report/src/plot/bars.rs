@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Horizontal bars in groups: names of cases are long and screens narrow.
 
-use super::scale::Scale;
-use super::svg::{Anchor, Canvas, FONT, fit, width_of};
+use super::scale::{Kind, Scale, Way};
+use super::svg::{Anchor, Canvas, FONT, Key, LINE, Side, width_of, width_of_strong, wrapped};
 use super::{Axis, Colour, Drawing, Layout, Reference};
 
 /// Groups of horizontal bars, with error bars.
@@ -20,6 +20,8 @@ pub struct BarChart {
     pub reach: f64,
     /// A line across all bars.
     pub reference: Option<Reference>,
+    /// Meaning of the error bars.
+    pub whiskers: &'static str,
 }
 
 /// Bars to compare with each other.
@@ -56,14 +58,21 @@ impl BarChart {
                 .iter()
                 .any(|g| g.bars.iter().any(|b| b.series == i))
         };
-        let entries: Vec<(String, Colour)> = self
+        let mut entries: Vec<(String, Key)> = self
             .series
             .iter()
             .enumerate()
             .filter(|(i, _)| used(*i))
-            .map(|(_, s)| s.clone())
+            .map(|(_, (name, colour))| (name.clone(), Key::Area(*colour)))
             .collect();
-        let mut top = canvas.legend(&entries, false, 0.0);
+        if self.intervals().next().is_some() {
+            entries.push((self.whiskers.into(), Key::Whisker(Way::Across)));
+        }
+        let low_ends = self.intervals().map(|[low, _]| low);
+        if self.axis.kind == Kind::Log && low_ends.chain(self.bare_values()).any(|v| v <= 0.0) {
+            entries.push(Side::Left.key());
+        }
+        let mut top = canvas.legend(&entries, 0.0);
 
         let widest = self
             .groups
@@ -82,14 +91,22 @@ impl BarChart {
         let right = canvas.width() - room.max(10.0) - 12.0;
         let high = self.extent().max(self.reach);
         let ticks = if beside { 6 } else { 4 };
-        let scale = Scale::exact(self.axis.kind, self.low(), high, left, right, ticks);
+        let scale = Scale::exact(
+            &self.axis,
+            Way::Across,
+            self.low(),
+            high,
+            left,
+            right,
+            ticks,
+        );
 
         if self.reference.is_some() {
             top += FONT + 4.0;
         }
         let group_height = |g: &Group| {
             g.bars.len() as f64 * (THICK + BETWEEN_BARS) - BETWEEN_BARS
-                + if beside { 0.0 } else { FONT + 7.0 }
+                + self.above(g, beside, layout)
         };
         let height: f64 = self
             .groups
@@ -100,14 +117,10 @@ impl BarChart {
         for tick in &scale.ticks {
             let x = scale.at(*tick);
             canvas.line("mw-grid", x, top, x, bottom);
-            canvas.text(
-                "mw-soft",
-                tick_anchor(x, &canvas),
-                x,
-                bottom + FONT + 5.0,
-                &self.axis.tick(*tick),
-            );
         }
+        let labels = scale.ticks.iter();
+        let labels = labels.map(|tick| (scale.at(*tick), self.axis.tick(*tick)));
+        canvas.labels_below(labels, bottom + FONT + 5.0);
         let mut place = top + BETWEEN_GROUPS / 2.0;
         let places: Vec<(&Group, f64)> = self
             .groups
@@ -123,17 +136,18 @@ impl BarChart {
                 &mut canvas,
                 group,
                 &scale,
-                y + if beside { 0.0 } else { FONT + 7.0 },
+                y + self.above(group, beside, layout),
             );
         }
         if let Some(reference) = &self.reference {
             let x = scale.at(reference.value);
             canvas.line("mw-ref", x, top - 2.0, x, bottom);
         }
-        for (group, y) in &places {
-            draw_words(&mut canvas, group, &scale, *y, left, beside);
-        }
         canvas.line("mw-axis", scale.origin(), top, scale.origin(), bottom);
+        for (group, y) in &places {
+            let left = beside.then_some(left);
+            draw_words(&mut canvas, group, &scale, *y, left);
+        }
         if let Some(reference) = &self.reference {
             let x = scale.at(reference.value);
             let half = width_of(&reference.label) / 2.0;
@@ -149,6 +163,17 @@ impl BarChart {
             &label,
         );
         canvas.finish(bottom + 2.0 * FONT + 20.0, &self.title)
+    }
+
+    /// Height of the name above a group's bars.
+    fn above(&self, group: &Group, beside: bool, layout: Layout) -> f64 {
+        if beside {
+            return 0.0;
+        }
+        let lines = wrapped(&group.label, layout.width(), width_of_strong);
+        #[allow(clippy::cast_precision_loss)]
+        let lines = lines.len() as f64;
+        lines * LINE + 4.0
     }
 
     fn draw_bars(&self, canvas: &mut Canvas, group: &Group, scale: &Scale, y: f64) {
@@ -168,20 +193,36 @@ impl BarChart {
                     THICK,
                     &tip,
                 );
-                if let Some([low, high]) = bar.interval {
-                    let (low, high, middle) = (scale.at(low), scale.at(high), y + THICK / 2.0);
-                    canvas.line("mw-err", low, middle, high, middle);
-                    canvas.line("mw-err", low, middle - 4.0, low, middle + 4.0);
-                    canvas.line("mw-err", high, middle - 4.0, high, middle + 4.0);
+                let middle = y + THICK / 2.0;
+                if let Some(ends) = bar.interval {
+                    canvas.whisker(Way::Across, middle, ends.map(|end| scale.at(end)));
+                }
+                if scale.lacks(bar.interval.map_or(value, |[low, _]| low)) {
+                    canvas.beyond(Side::Left, scale.origin() + 5.0, middle);
                 }
             }
             y += THICK + BETWEEN_BARS;
         }
     }
 
+    fn bars(&self) -> impl Iterator<Item = &Bar> {
+        self.groups.iter().flat_map(|g| &g.bars)
+    }
+
+    /// The intervals that are drawn.
+    fn intervals(&self) -> impl Iterator<Item = [f64; 2]> {
+        self.bars()
+            .filter(|b| b.value.is_some())
+            .filter_map(|b| b.interval)
+    }
+
+    fn bare_values(&self) -> impl Iterator<Item = f64> {
+        self.bars().filter_map(|b| b.value)
+    }
+
     fn values(&self) -> impl Iterator<Item = f64> {
-        let bars = self.groups.iter().flat_map(|g| &g.bars);
-        bars.flat_map(|b| b.value.into_iter().chain(b.interval.into_iter().flatten()))
+        self.bare_values()
+            .chain(self.intervals().flatten())
             .chain(self.reference.iter().map(|r| r.value))
     }
 
@@ -191,8 +232,8 @@ impl BarChart {
 
     fn low(&self) -> f64 {
         match self.axis.kind {
-            super::Kind::Linear => self.values().fold(0.0, f64::min),
-            super::Kind::Log => {
+            Kind::Linear => self.values().fold(0.0, f64::min),
+            Kind::Log => {
                 self.values()
                     .filter(|v| *v > 0.0)
                     .fold(f64::INFINITY, f64::min)
@@ -202,23 +243,18 @@ impl BarChart {
     }
 }
 
-/// Draws the group's name and the texts of its bars, on top of everything else.
-fn draw_words(canvas: &mut Canvas, group: &Group, scale: &Scale, y: f64, left: f64, beside: bool) {
+/// Draws the group's name, beside the bars up to `left` or above them, and the texts of its bars, on top of everything
+/// else.
+fn draw_words(canvas: &mut Canvas, group: &Group, scale: &Scale, y: f64, left: Option<f64>) {
     let mut y = y;
-    if beside {
+    if let Some(left) = left {
         let middle = y + (group.bars.len() as f64 * (THICK + BETWEEN_BARS) - BETWEEN_BARS) / 2.0;
-        let label = fit(&group.label, left - 10.0);
-        canvas.text("mw-ink", Anchor::End, left - 10.0, middle + 4.5, &label);
+        let (x, y) = (left - 10.0, middle + 4.5);
+        canvas.text("mw-ink", Anchor::End, x, y, &group.label);
     } else {
-        let label = fit(&group.label, canvas.width());
-        canvas.text(
-            "mw-ink mw-strong mw-halo",
-            Anchor::Start,
-            0.0,
-            y + FONT - 3.0,
-            &label,
-        );
-        y += FONT + 7.0;
+        let lines = wrapped(&group.label, canvas.width(), width_of_strong);
+        let class = "mw-ink mw-strong mw-halo";
+        y = canvas.lines_of_text(class, 0.0, y + FONT - 3.0, &lines) + LINE - FONT + 7.0;
     }
     for bar in &group.bars {
         let figures = bar
@@ -234,17 +270,6 @@ fn draw_words(canvas: &mut Canvas, group: &Group, scale: &Scale, y: f64, left: f
             &bar.text,
         );
         y += THICK + BETWEEN_BARS;
-    }
-}
-
-/// Centres a tick's number under the tick, unless it would leave the picture.
-fn tick_anchor(x: f64, canvas: &Canvas) -> Anchor {
-    if x < 12.0 {
-        Anchor::Start
-    } else if x > canvas.width() - 12.0 {
-        Anchor::End
-    } else {
-        Anchor::Middle
     }
 }
 

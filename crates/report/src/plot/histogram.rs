@@ -3,8 +3,8 @@
 
 use memwarden_run::statistics::{median, nearest_rank};
 
-use super::scale::{Kind, Scale};
-use super::svg::{Anchor, Canvas, FONT, fit, width_of};
+use super::scale::{Kind, Scale, Way};
+use super::svg::{Anchor, Canvas, FONT, Key, width_of, width_of_strong, wrapped};
 use super::{Axis, Colour, Drawing, Layout, Reference};
 use crate::number;
 
@@ -15,6 +15,8 @@ pub struct Histogram {
     pub title: String,
     /// The axis of the figures.
     pub axis: Axis,
+    /// Names and colours of the bars, for the legend.
+    pub series: Vec<(String, Colour)>,
     /// One panel for each case.
     pub panels: Vec<Panel>,
     /// A heavy line through all panels: a deadline, a limit.
@@ -32,6 +34,13 @@ pub struct Panel {
     pub samples: Vec<f64>,
     /// The colour of its bars.
     pub colour: Colour,
+}
+
+/// Places of the bars: the left end of one, and the width of all, in pixels.
+#[derive(Clone, Copy)]
+struct Bins {
+    origin: f64,
+    width: f64,
 }
 
 const PANEL: f64 = 74.0;
@@ -60,39 +69,51 @@ impl Histogram {
         } else {
             low
         };
-        let (left, right) = (46.0, canvas.width() - 20.0);
+        // A panel's scale goes up to 100 %.
+        let (left, right) = (width_of("100\u{a0}%") + 8.0, canvas.width() - 20.0);
         // Counts of events: a bar is at least one event wide and centred on its number.
         let whole = all().all(|v| v.fract() == 0.0);
-        let (low, high) = if whole && self.axis.kind == Kind::Linear {
-            (low - 0.5, high + 0.5)
-        } else {
-            (low, high)
-        };
-        let x = Scale::exact(self.axis.kind, low, high, left, right, 6);
-        let top = if self.reference.is_some() {
-            FONT + 8.0
+        let half = if whole && self.axis.kind == Kind::Linear {
+            0.5
         } else {
             0.0
         };
+        let first = low;
+        let (low, high) = self.with_margin(low - half, high + half);
+        let x = Scale::exact(&self.axis, Way::Across, low, high, left, right, 6);
+        let mut top = canvas.legend(&self.keys(), 0.0);
+        if self.reference.is_some() {
+            top += FONT + 8.0;
+        }
         let mut y = top;
-        let one = if whole { self.one_event(&x) } else { 0.0 };
+        let one = if whole {
+            self.one_event(&x, first)
+        } else {
+            0.0
+        };
+        let bins = if one >= 4.0 {
+            Bins {
+                origin: x.at(first) - one / 2.0,
+                width: one,
+            }
+        } else {
+            Bins {
+                origin: left,
+                width: 4.0,
+            }
+        };
         for panel in &self.panels {
-            y = self.draw_panel(&mut canvas, panel, &x, y, (left, right), one);
+            y = self.draw_panel(&mut canvas, panel, &x, y, (left, right), bins);
         }
         y -= AFTER;
         for tick in &x.ticks {
             let at = x.at(*tick);
             canvas.line("mw-axis", at, y, at, y + 5.0);
-            if *tick >= 0.0 || low < -0.5 {
-                canvas.text(
-                    "mw-soft",
-                    Anchor::Middle,
-                    at,
-                    y + FONT + 9.0,
-                    &self.axis.tick(*tick),
-                );
-            }
         }
+        // Half an event below 0 is only there for the bar's width.
+        let labelled = x.ticks.iter().filter(|tick| **tick >= 0.0 || low < -0.5);
+        let labels = labelled.map(|tick| (x.at(*tick), self.axis.tick(*tick)));
+        canvas.labels_below(labels, y + FONT + 9.0);
         let label = self.axis.text();
         canvas.text(
             "mw-soft",
@@ -110,6 +131,21 @@ impl Histogram {
         canvas.finish(y + 2.0 * FONT + 24.0, &self.title)
     }
 
+    /// The legend: bars, median and tail. The reference is labelled in place.
+    fn keys(&self) -> Vec<(String, Key)> {
+        let used = |colour: &Colour| self.panels.iter().any(|panel| panel.colour == *colour);
+        let series = self.series.iter().filter(|(_, colour)| used(colour));
+        let mut keys: Vec<_> = series
+            .map(|(name, colour)| (name.clone(), Key::Area(*colour)))
+            .collect();
+        keys.push(("median".into(), Key::Line("mw-err")));
+        keys.push((
+            format!("{}th percentile", number::figure(self.tail)),
+            Key::Line("mw-ref"),
+        ));
+        keys
+    }
+
     /// Draws name and figures, then bars of at least 4 pixels. A bar's height is its share of the samples; the highest
     /// fills the panel.
     fn draw_panel(
@@ -119,32 +155,23 @@ impl Histogram {
         x: &Scale,
         y: f64,
         (left, right): (f64, f64),
-        one: f64,
+        Bins { origin, width }: Bins,
     ) -> f64 {
         let mut samples = panel.samples.clone();
         samples.retain(|v| v.is_finite());
         samples.sort_unstable_by(f64::total_cmp);
-        let mut figures = figures(&samples, self.tail);
-        if width_of(&figures) > canvas.width() {
-            figures = figures.split(" of ").next().unwrap_or_default().to_owned();
-        }
+        let figures = figures(&samples, self.tail);
         let room = canvas.width() - width_of(&figures) - 14.0;
         // Beside the figures if there is room, otherwise above them.
-        let beside = width_of(&panel.label) <= room;
-        let label = fit(&panel.label, if beside { room } else { canvas.width() });
-        canvas.text("mw-ink mw-strong", Anchor::Start, 0.0, y + FONT, &label);
-        let mut top = y + HEAD;
+        let beside = width_of_strong(&panel.label) <= room;
+        let lines = wrapped(&panel.label, canvas.width(), width_of_strong);
+        let last = canvas.lines_of_text("mw-ink mw-strong", 0.0, y + FONT, &lines);
+        let mut top = last + HEAD - FONT;
         if beside {
             canvas.text("mw-soft", Anchor::End, right, y + FONT, &figures);
         } else {
-            canvas.text(
-                "mw-soft",
-                Anchor::Start,
-                0.0,
-                y + 2.0 * FONT + 4.0,
-                &figures,
-            );
-            top += FONT + 4.0;
+            let lines = wrapped(&figures, canvas.width(), width_of);
+            top = canvas.lines_of_text("mw-soft", 0.0, last + FONT + 4.0, &lines) + HEAD - FONT;
         }
         let bottom = top + PANEL;
         canvas.line("mw-grid", left, top, right, top);
@@ -152,12 +179,6 @@ impl Histogram {
         if samples.is_empty() {
             return bottom + AFTER;
         }
-        let width = one.max(4.0);
-        let origin = if one >= 4.0 {
-            x.at(0.0) - one / 2.0
-        } else {
-            left
-        };
         let mut bins: Vec<(i64, usize)> = Vec::new();
         for value in &samples {
             // Keep the last bar within the axis.
@@ -171,7 +192,7 @@ impl Histogram {
         }
         let n = samples.len() as f64;
         let most = bins.iter().map(|b| b.1).max().unwrap_or(1) as f64;
-        let share = format!("{}%", number::figure((most / n * 100.0).round()));
+        let share = format!("{}\u{a0}%", number::figure((most / n * 100.0).round()));
         canvas.text("mw-soft", Anchor::End, left - 6.0, top + 4.5, &share);
         let gap = if width > 8.0 { 2.0 } else { 0.6 };
         for (bin, count) in &bins {
@@ -198,10 +219,31 @@ impl Histogram {
         bottom + AFTER
     }
 
-    /// Width of one event, in pixels, on a linear axis.
-    fn one_event(&self, x: &Scale) -> f64 {
+    /// The ends of the axis, a little apart from the first and the last sample, so that their bars and lines are clear
+    /// of its ends.
+    fn with_margin(&self, low: f64, high: f64) -> (f64, f64) {
+        const SHARE: f64 = 0.015;
+        match self.axis.kind {
+            Kind::Linear => {
+                let margin = (high - low) * SHARE;
+                let low = if low > 0.0 {
+                    (low - margin).max(0.0)
+                } else {
+                    low
+                };
+                (low, high + margin)
+            }
+            Kind::Log => {
+                let margin = (high / low).powf(SHARE);
+                (low / margin, high * margin)
+            }
+        }
+    }
+
+    /// Width of one event, in pixels, on a linear axis; `first` is the first figure.
+    fn one_event(&self, x: &Scale, first: f64) -> f64 {
         if self.axis.kind == Kind::Linear {
-            x.at(1.0) - x.at(0.0)
+            2.0 * (x.at(first + 0.5) - x.at(first))
         } else {
             0.0
         }

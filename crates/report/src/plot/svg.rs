@@ -4,6 +4,7 @@
 use std::fmt::{Display, Write};
 
 use super::Colour;
+use super::scale::Way;
 
 /// Style of a chart; the colours are custom properties, see [`LIGHT`] and [`DARK`].
 pub const CHART_CSS: &str = include_str!("chart.css");
@@ -47,6 +48,9 @@ const CAPITAL: f64 = 0.75;
 /// Font size of all text in a chart, as set in chart.css.
 pub const FONT: f64 = 13.0;
 
+/// Height of a line of text.
+pub const LINE: f64 = FONT + 3.0;
+
 /// Approximate width of `text`.
 pub fn width_of(text: &str) -> f64 {
     text.chars()
@@ -63,6 +67,11 @@ pub fn width_of(text: &str) -> f64 {
         * FONT
 }
 
+/// Approximate width of `text` in bold letters.
+pub fn width_of_strong(text: &str) -> f64 {
+    width_of(text) * 1.12
+}
+
 /// Anchor of a text.
 #[derive(Clone, Copy)]
 pub enum Anchor {
@@ -72,6 +81,43 @@ pub enum Anchor {
     Middle,
     /// At its end.
     End,
+}
+
+/// A mark whose meaning a legend gives.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Key {
+    /// A bar.
+    Area(Colour),
+    /// A point of a line.
+    Mark(Colour),
+    /// A vertical line of a class.
+    Line(&'static str),
+    /// An error bar.
+    Whisker(Way),
+    /// An arrow at the end of an axis.
+    Beyond(Side),
+}
+
+/// The end of an axis beyond which something continues.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Side {
+    /// The low end of a logarithmic axis across, which has no 0.
+    Left,
+    /// The low end of a logarithmic axis upward.
+    Bottom,
+    /// The high end of an axis upward.
+    Top,
+}
+
+impl Side {
+    /// The arrow's entry in the legend.
+    pub fn key(self) -> (String, Key) {
+        let name = match self {
+            Self::Left | Self::Bottom => "continues beyond the axis, to 0 or less",
+            Self::Top => "continues beyond the axis, without end",
+        };
+        (name.into(), Key::Beyond(self))
+    }
 }
 
 /// A drawing under construction.
@@ -160,6 +206,20 @@ impl Canvas {
             2 => around(&[(0.0, -6.5), (6.0, 4.5), (-6.0, 4.5)]),
             3 => around(&[(0.0, -6.5), (6.5, 0.0), (0.0, 6.5), (-6.5, 0.0)]),
             4 => around(&[(0.0, 6.5), (6.0, -4.5), (-6.0, -4.5)]),
+            5 => around(&[
+                (-2.0, -6.5),
+                (2.0, -6.5),
+                (2.0, -2.0),
+                (6.5, -2.0),
+                (6.5, 2.0),
+                (2.0, 2.0),
+                (2.0, 6.5),
+                (-2.0, 6.5),
+                (-2.0, 2.0),
+                (-6.5, 2.0),
+                (-6.5, -2.0),
+                (-2.0, -2.0),
+            ]),
             _ => {
                 let _ = write!(
                     self.body,
@@ -186,31 +246,90 @@ impl Canvas {
         }
     }
 
-    /// Names of the series, each with a sample, wrapped into lines from `y` down; returns the `y` of the end.
-    pub fn legend(&mut self, entries: &[(String, Colour)], marks: bool, y: f64) -> f64 {
+    /// The meaning of marks, each with a sample, wrapped into lines from `y` down; returns the `y` of the end.
+    pub fn legend(&mut self, entries: &[(String, Key)], y: f64) -> f64 {
         let (mut x, mut y) = (0.0, y + FONT);
-        // A chart with one series needs no legend.
-        let entries: Vec<_> = entries
-            .iter()
-            .filter(|(name, _)| !name.is_empty())
-            .collect();
-        for (name, colour) in &entries {
+        for (name, key) in entries {
             let width = 20.0 + width_of(name) + 18.0;
             if x > 0.0 && x + width - 18.0 > self.width {
                 (x, y) = (0.0, y + 20.0);
             }
-            if marks {
-                self.marker(*colour, x + 7.0, y - 4.5, "");
-            } else {
-                self.rect(&format!("mw-f{}", colour.0), x, y - 11.0, 13.0, 13.0, "");
-            }
-            self.text("mw-ink", Anchor::Start, x + 20.0, y, name);
+            self.sample(*key, x, y - 4.5);
+            let lines = wrapped(name, self.width - 20.0, width_of);
+            y = self.lines_of_text("mw-ink", x + 20.0, y, &lines);
             x += width;
         }
         if entries.is_empty() {
             y - FONT
         } else {
             y + 12.0
+        }
+    }
+
+    /// Lines of text from the baseline `y` down; returns the baseline of the last.
+    pub fn lines_of_text(&mut self, class: &str, x: f64, y: f64, lines: &[String]) -> f64 {
+        let mut last = y;
+        for (nth, line) in (0..).zip(lines) {
+            last = y + f64::from(nth) * LINE;
+            self.text(class, Anchor::Start, x, last, line);
+        }
+        last
+    }
+
+    /// A sample of a mark, 14 pixels wide, around the height `y`.
+    fn sample(&mut self, key: Key, x: f64, y: f64) {
+        let middle = x + 7.0;
+        match key {
+            Key::Area(colour) => self.rect(&colour.fill(), x, y - 6.5, 13.0, 13.0, ""),
+            Key::Mark(colour) => self.marker(colour, middle, y, ""),
+            Key::Line(class) => self.line(class, middle, y - 8.0, middle, y + 8.0),
+            Key::Whisker(Way::Across) => self.whisker(Way::Across, y, [x, x + 14.0]),
+            Key::Whisker(Way::Up) => self.whisker(Way::Up, middle, [y + 7.0, y - 7.0]),
+            Key::Beyond(side) => self.beyond(side, middle, y),
+        }
+    }
+
+    /// An error bar between the positions `ends`, in the middle of its place across.
+    pub fn whisker(&mut self, way: Way, place: f64, [low, high]: [f64; 2]) {
+        match way {
+            Way::Across => {
+                self.line("mw-err", low, place, high, place);
+                self.line("mw-err", low, place - 4.0, low, place + 4.0);
+                self.line("mw-err", high, place - 4.0, high, place + 4.0);
+            }
+            Way::Up => {
+                self.line("mw-err", place, low, place, high);
+                self.line("mw-err", place - 4.0, low, place + 4.0, low);
+                self.line("mw-err", place - 4.0, high, place + 4.0, high);
+            }
+        }
+    }
+
+    /// An arrow at the end of an axis, around (`x`, `y`): something continues beyond it.
+    pub fn beyond(&mut self, side: Side, x: f64, y: f64) {
+        let points = match side {
+            Side::Left => [(3.5, -4.5), (3.5, 4.5), (-4.5, 0.0)],
+            Side::Bottom => [(-4.5, -3.5), (4.5, -3.5), (0.0, 4.5)],
+            Side::Top => [(-4.5, 3.5), (4.5, 3.5), (0.0, -4.5)],
+        };
+        let points = points.map(|(dx, dy)| format!("{},{}", Px(x + dx), Px(y + dy)));
+        let _ = write!(
+            self.body,
+            r#"<polygon class="mw-ink" points="{}"/>"#,
+            points.join(" ")
+        );
+    }
+
+    /// Labels below an axis: each under its tick unless it would leave the picture, and none over another.
+    pub fn labels_below(&mut self, labels: impl Iterator<Item = (f64, String)>, y: f64) {
+        let mut last_end = f64::NEG_INFINITY;
+        for (at, text) in labels {
+            let half = width_of(&text) / 2.0;
+            let middle = at.min(self.width - half).max(half);
+            if middle - half > last_end + 4.0 {
+                self.text("mw-soft", Anchor::Middle, middle, y, &text);
+                last_end = middle + half;
+            }
         }
     }
 
@@ -244,14 +363,17 @@ pub struct Drawing {
 }
 
 const MARGIN: f64 = 20.0;
+/// Height of a title in one line, with the space below it.
 const HEADING: f64 = 30.0;
+/// Font size of the title, as set in chart.css.
+const TITLE: f64 = 16.0;
 
 impl Drawing {
     /// For a page that includes [`CHART_CSS`] and the colours, and shows the title itself.
     pub fn inline(&self, class: &str) -> String {
         let (w, h) = (Px(self.width), Px(self.height));
         format!(
-            r#"<svg class="mw-chart {class}" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" aria-label="{}">{}</svg>"#,
+            r#"<svg class="mw-chart {class}" viewBox="0 0 {w} {h}" preserveAspectRatio="xMinYMin" width="{w}" height="{h}" role="img" aria-label="{}">{}</svg>"#,
             escape(&self.title),
             self.body
         )
@@ -265,7 +387,7 @@ impl Drawing {
                 .collect::<String>()
         };
         let css = format!(
-            ":root{{{}}}\n@media (prefers-color-scheme:dark){{:root{{{}}}}}\n{CHART_CSS}",
+            ":root{{{}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{}}}}}\n{CHART_CSS}",
             properties(&LIGHT),
             properties(&DARK)
         );
@@ -283,17 +405,32 @@ impl Drawing {
     }
 
     fn with_css(&self, css: &str) -> String {
+        let title = escape(&self.title);
+        let lines = wrapped(&self.title, self.width, |text| {
+            width_of_strong(text) * TITLE / FONT
+        });
+        let mut heading = String::new();
+        let mut y = MARGIN + 12.0;
+        for line in &lines {
+            let _ = write!(
+                heading,
+                r#"<text class="mw-ink mw-title" x="{}" y="{}">{}</text>"#,
+                Px(MARGIN),
+                Px(y),
+                escape(line)
+            );
+            y += TITLE + 4.0;
+        }
+        let top = y - TITLE - 4.0 + HEADING - 12.0;
         let (width, height) = (
             Px(self.width + 2.0 * MARGIN),
-            Px(self.height + 2.0 * MARGIN + HEADING),
+            Px(self.height + top + MARGIN),
         );
-        let title = escape(&self.title);
         format!(
             concat!(
                 r#"<svg xmlns="http://www.w3.org/2000/svg" class="mw-chart" viewBox="0 0 {width} {height}" "#,
                 r#"width="{width}" height="{height}" role="img"><title>{title}</title><style>{css}</style>"#,
-                r#"<rect class="mw-paper" width="{width}" height="{height}"/>"#,
-                r#"<text class="mw-ink mw-title" x="{margin}" y="{y}">{title}</text>"#,
+                r#"<rect class="mw-paper" width="{width}" height="{height}"/>{heading}"#,
                 r#"<g transform="translate({margin} {top})">{body}</g></svg>"#,
                 "\n"
             ),
@@ -301,9 +438,9 @@ impl Drawing {
             height = height,
             title = title,
             css = css,
+            heading = heading,
             margin = Px(MARGIN),
-            y = Px(MARGIN + 12.0),
-            top = Px(MARGIN + HEADING),
+            top = Px(top),
             body = self.body,
         )
     }
@@ -327,21 +464,30 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// Shortens `text` to `width`, with an ellipsis.
-pub fn fit(text: &str, width: f64) -> String {
-    if width_of(text) <= width {
-        return text.into();
+/// Breaks `text` into lines of at most `width` by `width_of`, between words where there are any.
+pub fn wrapped(text: &str, width: f64, width_of: fn(&str) -> f64) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = String::new();
+    for word in text.split(' ') {
+        if !line.is_empty() && width_of(&format!("{line} {word}")) > width {
+            lines.push(std::mem::take(&mut line));
+        } else if !line.is_empty() {
+            line.push(' ');
+        }
+        for letter in word.chars() {
+            if !line.is_empty() && width_of(&format!("{line}{letter}")) > width {
+                lines.push(std::mem::take(&mut line));
+            }
+            line.push(letter);
+        }
     }
-    let mut cut: String = text.into();
-    while !cut.is_empty() && width_of(&cut) + FONT > width {
-        cut.pop();
-    }
-    format!("{}\u{2026}", cut.trim_end())
+    lines.push(line);
+    lines
 }
 
 #[cfg(test)]
 mod tests {
-    use super::width_of;
+    use super::{width_of, width_of_strong, wrapped};
 
     /// Widths of DejaVu Sans at 13 pixels, as measured in a browser.
     #[test]
@@ -352,6 +498,33 @@ mod tests {
         ] {
             let guess = width_of(text);
             assert!((pixels..pixels * 1.3).contains(&guess), "{text}: {guess}");
+        }
+        let text = "screen, guard 600,300, proportional sharing: 100 % missed";
+        let (pixels, guess) = (436.4, width_of_strong(text));
+        assert!((pixels..pixels * 1.3).contains(&guess), "{text}: {guess}");
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_goes_on_in_the_next_line_and_loses_nothing() {
+        for (text, width) in [
+            (
+                "alone, guard 600,300, proportional sharing: 0 % missed",
+                150.0,
+            ),
+            (
+                "/a/path/without/any/space/that/is/longer/than/a/line",
+                100.0,
+            ),
+            ("short", 100.0),
+        ] {
+            let lines = wrapped(text, width, width_of);
+            assert!(
+                lines.iter().all(|line| width_of(line) <= width),
+                "{lines:?}"
+            );
+            let letters = |text: &str| text.replace(' ', "");
+            assert_eq!(letters(&lines.concat()), letters(text));
+            assert_eq!(lines.len() == 1, text == "short", "{lines:?}");
         }
     }
 }

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::scale::{Kind, Scale};
-use super::svg::{Anchor, Canvas, FONT, width_of};
+use super::scale::{Kind, Scale, Way};
+use super::svg::{Anchor, Canvas, FONT, Key, Side, width_of};
 use super::{Axis, Colour, Drawing, Layout, Reference};
 
 /// Width of a mark, pixels.
@@ -23,7 +23,9 @@ pub struct XyChart {
     pub lines: Vec<Line>,
     /// Reference lines across the chart.
     pub references: Vec<Reference>,
-    /// Label only these places of the x axis: budgets, numbers of CPUs.
+    /// Meaning of the error bars.
+    pub whiskers: &'static str,
+    /// Label only these places of the x axis: budgets, numbers of CPUs. An axis of sizes has powers of two instead.
     pub x_ticks: Vec<f64>,
     /// Start the y axis at the lowest figure instead of 0.
     pub y_from_data: bool,
@@ -56,17 +58,24 @@ pub struct Point {
     pub interval: Option<[f64; 2]>,
 }
 
+impl Point {
+    /// The low end of the error bar, or the point itself.
+    fn lowest(&self) -> f64 {
+        self.interval.map_or(self.y, |[low, _]| low.min(self.y))
+    }
+
+    /// The high end of the error bar, or the point itself. A rate in a time of 0 is infinite.
+    fn highest(&self) -> f64 {
+        self.interval.map_or(self.y, |[_, high]| high.max(self.y))
+    }
+}
+
 impl XyChart {
     pub(super) fn draw(&self, layout: Layout) -> Drawing {
         let mut canvas = Canvas::new(layout.width());
-        let entries: Vec<_> = self
-            .lines
-            .iter()
-            .map(|l| (l.name.clone(), l.colour))
-            .collect();
-        let top = canvas.legend(&entries, true, 0.0);
+        let top = canvas.legend(&self.keys(), 0.0);
         canvas.text("mw-soft", Anchor::Start, 0.0, top + FONT, &self.y.text());
-        let top = top + FONT + 12.0;
+        let top = top + FONT + 17.0;
         let bottom = top + if layout == Layout::Wide { 290.0 } else { 220.0 };
 
         let ys = || {
@@ -75,16 +84,17 @@ impl XyChart {
                 .flat_map(|p| [p.y].into_iter().chain(p.interval.into_iter().flatten()))
                 .chain(self.references.iter().map(|r| r.value))
         };
-        let positive = |v: &f64| self.y.kind == Kind::Linear || *v > 0.0;
-        let start = if self.y_from_data || self.y.kind == Kind::Log {
-            f64::INFINITY
-        } else {
-            0.0
+        let shown = |v: &f64| v.is_finite() && (self.y.kind == Kind::Linear || *v > 0.0);
+        let start = match self.y.kind {
+            // Stems show counts.
+            Kind::Log if self.stems => 1.0,
+            Kind::Linear if !self.y_from_data => 0.0,
+            _ => f64::INFINITY,
         };
-        let low = ys().filter(positive).fold(start, f64::min);
-        let high = ys().fold(f64::NEG_INFINITY, f64::max);
+        let low = ys().filter(shown).fold(start, f64::min);
+        let high = ys().filter(shown).fold(f64::NEG_INFINITY, f64::max);
         let low = if low.is_finite() { low } else { 0.0 };
-        let y = Scale::new(self.y.kind, low, high.max(low), bottom, top, 5);
+        let y = Scale::new(&self.y, Way::Up, low, high.max(low), bottom, top, 5);
         let left = y
             .ticks
             .iter()
@@ -116,26 +126,16 @@ impl XyChart {
             xs().fold(f64::NEG_INFINITY, f64::max),
         );
         let x_low = if x_low.is_finite() { x_low } else { 0.0 };
-        let inset = if self.x_ticks.is_empty() { 0.0 } else { 24.0 };
+        // Where the axis begins and ends at points, their marks stay clear of its ends.
+        let exact = self.x.sizes || !self.x_ticks.is_empty();
+        let inset = if exact { 24.0 } else { 0.0 };
         let x = Place::new(self, x_low, x_high.max(x_low), left + inset, right - inset);
-        let mut last_end = f64::NEG_INFINITY;
         for tick in x.ticks() {
-            let (at, text) = (x.at(tick), self.x.tick(tick));
-            let half = width_of(&text) / 2.0;
-            canvas.line("mw-axis", at, bottom, at, bottom + 5.0);
-            // Under its tick, unless it would leave the picture.
-            let middle = at.min(canvas.width() - half).max(half);
-            if middle - half > last_end + 4.0 {
-                canvas.text(
-                    "mw-soft",
-                    Anchor::Middle,
-                    middle,
-                    bottom + FONT + 9.0,
-                    &text,
-                );
-                last_end = middle + half;
-            }
+            canvas.line("mw-axis", x.at(*tick), bottom, x.at(*tick), bottom + 5.0);
         }
+        let labels = x.ticks().iter();
+        let labels = labels.map(|tick| (x.at(*tick), self.x.tick(*tick)));
+        canvas.labels_below(labels, bottom + FONT + 9.0);
         canvas.line("mw-axis", left, bottom, right, bottom);
         let middle = left.midpoint(right);
         canvas.text(
@@ -149,21 +149,54 @@ impl XyChart {
         for reference in &self.references {
             let at = y.at(reference.value);
             canvas.line("mw-ref", left, at, right, at);
+        }
+        if self.stems {
+            for line in &self.lines {
+                self.stems_of(line, &mut canvas, &x, &y, bottom);
+            }
+        } else {
+            self.lines_and_points(&mut canvas, &x, &y);
+        }
+        for reference in &self.references {
+            let at = y.at(reference.value);
             // Below its line, as figures tend to lie on or above it.
             let place = if at + 16.0 < bottom {
                 at + 15.0
             } else {
                 at - 6.0
             };
-            canvas.text("mw-ink", Anchor::End, right, place, &reference.label);
+            canvas.text(
+                "mw-ink mw-halo",
+                Anchor::End,
+                right,
+                place,
+                &reference.label,
+            );
         }
-        if self.stems {
-            for line in &self.lines {
-                self.stems_of(line, &mut canvas, &x, &y, bottom);
-            }
-            return canvas.finish(bottom + 2.0 * FONT + 24.0, &self.title);
+        canvas.finish(bottom + 2.0 * FONT + 24.0, &self.title)
+    }
+
+    /// The legend: lines, error bars, and the arrows of those that a logarithmic axis cannot show completely.
+    fn keys(&self) -> Vec<(String, Key)> {
+        let lines = self.lines.iter();
+        let mut keys: Vec<_> = lines
+            .map(|line| (line.name.clone(), Key::Mark(line.colour)))
+            .collect();
+        let points = || self.lines.iter().flat_map(|line| &line.points);
+        if points().any(|point| point.interval.is_some()) {
+            keys.push((self.whiskers.into(), Key::Whisker(Way::Up)));
         }
-        let shifts = self.shifts(&x);
+        if self.y.kind == Kind::Log && points().any(|point| point.lowest() <= 0.0) {
+            keys.push(Side::Bottom.key());
+        }
+        if points().any(|point| point.highest().is_infinite()) {
+            keys.push(Side::Top.key());
+        }
+        keys
+    }
+
+    fn lines_and_points(&self, canvas: &mut Canvas, x: &Place<'_>, y: &Scale) {
+        let shifts = self.shifts(x);
         for (line, shift) in self.lines.iter().zip(&shifts) {
             let place = |p: &Point| (x.at(p.x) + shift, y.at(p.y));
             let places: Vec<_> = line.points.iter().map(place).collect();
@@ -172,16 +205,18 @@ impl XyChart {
         for (line, shift) in self.lines.iter().zip(&shifts) {
             for point in &line.points {
                 let (px, py) = (x.at(point.x) + shift, y.at(point.y));
-                if let Some([low, high]) = point.interval {
-                    let (low, high) = (y.at(low), y.at(high));
-                    canvas.line("mw-err", px, low, px, high);
-                    canvas.line("mw-err", px - 4.0, low, px + 4.0, low);
-                    canvas.line("mw-err", px - 4.0, high, px + 4.0, high);
+                if let Some(ends) = point.interval {
+                    canvas.whisker(Way::Up, px, ends.map(|end| y.at(end)));
                 }
                 canvas.marker(line.colour, px, py, &self.tip(line, point));
+                if y.lacks(point.lowest()) {
+                    canvas.beyond(Side::Bottom, px, y.origin() - 5.0);
+                }
+                if point.highest().is_infinite() {
+                    canvas.beyond(Side::Top, px, y.at(f64::INFINITY) + 5.0);
+                }
             }
         }
-        canvas.finish(bottom + 2.0 * FONT + 24.0, &self.title)
     }
 
     fn tip(&self, line: &Line, point: &Point) -> String {
@@ -251,8 +286,11 @@ enum Place<'a> {
 
 impl<'a> Place<'a> {
     fn new(chart: &'a XyChart, low: f64, high: f64, from: f64, to: f64) -> Self {
+        if chart.x.sizes {
+            return Self::Scale(Scale::exact(&chart.x, Way::Across, low, high, from, to, 6));
+        }
         if chart.x_ticks.is_empty() {
-            return Self::Scale(Scale::new(chart.x.kind, low, high, from, to, 6));
+            return Self::Scale(Scale::new(&chart.x, Way::Across, low, high, from, to, 6));
         }
         let kind = if low > 0.0 {
             chart.x.kind
@@ -297,10 +335,10 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn ticks(&self) -> Vec<f64> {
+    fn ticks(&self) -> &[f64] {
         match self {
-            Self::Scale(scale) => scale.ticks.clone(),
-            Self::Given { ticks, .. } => ticks.to_vec(),
+            Self::Scale(scale) => &scale.ticks,
+            Self::Given { ticks, .. } => ticks,
         }
     }
 }
@@ -308,6 +346,49 @@ impl<'a> Place<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_bar_beyond_a_logarithmic_axis_has_an_arrow_and_the_legend_says_so() {
+        let point = |y: f64, interval| Point {
+            x: 1.0,
+            y,
+            interval: Some(interval),
+        };
+        let drawn = |points: Vec<Point>, y: Axis| {
+            let line = Line {
+                name: "mean".into(),
+                colour: Colour::nth(0),
+                points,
+            };
+            let chart = XyChart {
+                y,
+                lines: vec![line],
+                whiskers: "95 % interval",
+                ..XyChart::default()
+            };
+            chart.draw(Layout::Wide).inline("")
+        };
+        let below = || vec![point(5.0, [-1.0, 11.0]), point(3.0, [2.0, 4.0])];
+        let beyond = "continues beyond the axis, to 0 or less";
+        let log = drawn(below(), Axis::default().log());
+        assert!(
+            log.contains(beyond) && log.contains(">95 % interval<"),
+            "{log}"
+        );
+        // One in the legend, one at the axis.
+        assert_eq!(log.matches("<polygon class=\"mw-ink\"").count(), 2);
+        assert_eq!(log.matches("mw-err").count(), 3 * 3);
+        assert!(!drawn(below(), Axis::default()).contains(beyond));
+        let rate = drawn(
+            vec![point(5.0, [2.0, f64::INFINITY])],
+            Axis::default().log(),
+        );
+        assert!(
+            rate.contains("continues beyond the axis, without end"),
+            "{rate}"
+        );
+        assert!(!rate.contains("inf") && !rate.contains("NaN"), "{rate}");
+    }
 
     #[test]
     fn of_many_stems_the_tallest_have_marks() {

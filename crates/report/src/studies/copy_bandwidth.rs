@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Copy bandwidth of all CPUs at once, by size.
 
-use memwarden_run::Metric;
 use memwarden_run::studies::copy_bandwidth::{Case, Share, Summary, Thread};
+use memwarden_run::title::operation as operation_text;
+use memwarden_run::{Metric, title};
 
-use super::copy::{engine_text, operation_text};
+use super::copy::engine_text;
 use crate::Table;
 use crate::by_size::{self, texts};
 use crate::number::{NOT_MEASURED, bytes, count, figure, interval, optional, percent};
@@ -111,7 +112,7 @@ fn totals(summary: &Summary, operation: &str) -> Table {
             let each = channel.as_ref().unwrap_or(&missing);
             let share = high_share.flatten().map(percent);
             table.row(vec![
-                bytes(*size_bytes),
+                title::size(*size_bytes),
                 engine.clone(),
                 optional(total.median),
                 interval(total.median_ci95),
@@ -208,7 +209,7 @@ mod charts {
 
     use super::{engines, find, operation_text, operations, sizes};
     use crate::generic::file_name;
-    use crate::plot::{Axis, Chart, Point};
+    use crate::plot::{Axis, CI95, Chart, Point};
     use crate::{Figure, by_size};
 
     /// The quantity of a chart.
@@ -221,15 +222,11 @@ mod charts {
     pub(crate) fn figures(summary: &Summary, _: &Recorded) -> Vec<Figure> {
         let mut figures = Vec::new();
         for (shown, name, how) in [
-            (
-                Shown::Total,
-                "total",
-                "The sum of all threads' rates; bars are 95 % intervals where there were several runs.",
-            ),
+            (Shown::Total, "total", "The sum of all threads' rates."),
             (
                 Shown::Thread,
                 "thread",
-                "The median of the single threads' rates; the bars go from the slowest to the fastest of them.",
+                "The median of the single threads' rates.",
             ),
         ] {
             for operation in operations(summary) {
@@ -258,7 +255,7 @@ mod charts {
             };
             Some(Point {
                 x: size as f64,
-                y: metric.median.filter(|rate| *rate > 0.0)?,
+                y: metric.median?,
                 interval,
             })
         };
@@ -267,12 +264,12 @@ mod charts {
             let points = sizes.filter_map(|size| point(engine, size)).collect();
             (engine.to_owned(), points)
         });
-        let what = match shown {
-            Shown::Total => "All CPUs together",
-            Shown::Thread => "Each CPU's thread",
+        let (what, whiskers) = match shown {
+            Shown::Total => ("All CPUs together", CI95),
+            Shown::Thread => ("Each CPU's thread", "slowest to fastest thread"),
         };
         let title = format!("{what}, {}, by size", operation_text(operation));
         let y = Axis::new("bandwidth", "MB/s");
-        by_size::chart(&sizes(summary), title, y, lines).map(Chart::Xy)
+        by_size::chart(title, y, whiskers, lines).map(Chart::Xy)
     }
 }

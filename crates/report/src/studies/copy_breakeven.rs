@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The size from which the engine wins.
 
-use memwarden_run::Metric;
 use memwarden_run::studies::copy_breakeven::{Case, Summary, Whole};
+use memwarden_run::title::{criterion, operation as operation_text};
+use memwarden_run::{Metric, title};
 
-use super::copy::operation_text;
 use crate::Table;
 use crate::number::{NOT_MEASURED, bytes, interval, optional, times};
 
@@ -12,9 +12,9 @@ pub(crate) const QUESTION: &str = "From which size is a copy by the DMA engine b
     CPU time of the copying thread, and in the slowdown of an application on another CPU?";
 
 /// An answer: its key, its criterion in words, the size, and the reason if there is none.
-type Answer<'a> = (&'a str, &'a str, Option<u64>, Option<&'a str>);
+type Answer<'a> = (&'static str, &'static str, Option<u64>, Option<&'a str>);
 
-fn answers(whole: &Whole) -> [Answer<'_>; 3] {
+fn answers<'a>(whole: &'a Whole) -> [Answer<'a>; 3] {
     let Whole {
         latency_bytes,
         latency_reason,
@@ -26,25 +26,13 @@ fn answers(whole: &Whole) -> [Answer<'_>; 3] {
         engine: _,
         device: _,
     } = whole;
+    let answer = |key: &'static str, size: &Option<u64>, reason: &'a Option<String>| {
+        (key, criterion(key), *size, reason.as_deref())
+    };
     [
-        (
-            "latency",
-            "a copy's time",
-            *latency_bytes,
-            latency_reason.as_deref(),
-        ),
-        (
-            "cpu-time",
-            "the CPU time of the copying thread",
-            *cpu_time_bytes,
-            cpu_time_reason.as_deref(),
-        ),
-        (
-            "slowdown",
-            "the slowdown of another CPU's application",
-            *slowdown_bytes,
-            slowdown_reason.as_deref(),
-        ),
+        answer("latency", latency_bytes, latency_reason),
+        answer("cpu-time", cpu_time_bytes, cpu_time_reason),
+        answer("slowdown", slowdown_bytes, slowdown_reason),
     ]
 }
 
@@ -104,7 +92,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
             } = case;
             let median = |metric: &Option<Metric>| optional(metric.as_ref().and_then(|m| m.median));
             table.row(vec![
-                bytes(*size_bytes),
+                title::size(*size_bytes),
                 operation_text(operation).into(),
                 median(cpu),
                 median(dma),
@@ -124,7 +112,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
 #[allow(clippy::cast_precision_loss)]
 pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<crate::Figure> {
     use crate::by_size::{self, texts};
-    use crate::plot::{Axis, Chart, Point, Reference};
+    use crate::plot::{Axis, CI95, Chart, Point, Reference};
 
     let points = |name: &str, operation: &str| {
         summary
@@ -134,25 +122,24 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
             .filter_map(|case| {
                 Some(Point {
                     x: case.size_bytes as f64,
-                    y: case.ratio.filter(|ratio| *ratio > 0.0)?,
-                    interval: case.ratio_ci95.filter(|ends| ends[0] > 0.0),
+                    y: case.ratio?,
+                    interval: case.ratio_ci95,
                 })
             })
             .collect()
     };
-    let sizes = by_size::sizes(summary.cases.iter().map(|case| case.size_bytes));
     let chart = |(name, by, _, _): Answer<'_>| {
         let operations = texts(summary, |case| &case.operation).into_iter();
         let lines = operations.map(|one| (operation_text(one).to_owned(), points(name, one)));
         let title = format!("The engine over the CPU, by {by}");
-        let mut chart = by_size::chart(&sizes, title, Axis::new("engine / CPU", ""), lines)?;
+        let mut chart = by_size::chart(title, Axis::new("engine / CPU", ""), CI95, lines)?;
         chart.references = vec![Reference {
             value: 1.0,
             label: "as good as the CPU".into(),
         }];
         Some(crate::Figure::new(
             &format!("ratio-{name}"),
-            "Ratios of medians with their 95 % intervals; below the line the engine wins.",
+            "Ratios of medians; below the line the engine wins.",
             Chart::Xy(chart),
         ))
     };

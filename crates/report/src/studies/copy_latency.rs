@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Time of one copy, by size.
 
-use memwarden_run::Metric;
 use memwarden_run::studies::copy_latency::{Case, Summary};
+use memwarden_run::title::operation as operation_text;
+use memwarden_run::{Metric, title};
 
-use super::copy::{engine_text, operation_text};
+use super::copy::engine_text;
 use crate::Table;
 use crate::by_size::{self, distinct, texts, time_text};
 use crate::number::{bytes, interval, optional};
@@ -151,7 +152,7 @@ fn table(summary: &Summary, operation: &str) -> Table {
             let time = time.as_ref().unwrap_or(&missing);
             copies = copies.max(time.samples);
             table.row(vec![
-                bytes(*size_bytes),
+                title::size(*size_bytes),
                 engine.clone(),
                 load.clone(),
                 optional(time.min),
@@ -197,13 +198,8 @@ mod charts {
         for (middle, name) in [(Middle::Median, "median"), (Middle::Mean, "mean")] {
             for operation in operations(summary) {
                 for load in loads(summary) {
-                    let bars = match middle {
-                        Middle::Median => "go from the 10th to the 90th percentile",
-                        Middle::Mean => "are its 95 % interval (1.96 standard errors)",
-                    };
                     let how = format!(
-                        "The {name} of each size; the bars {bars}. Both axes are logarithmic; lines are shifted \
-                         slightly at each size."
+                        "The {name} of each size. Both axes are logarithmic; lines are shifted slightly at each size."
                     );
                     if let Some(chart) = chart(summary, recorded, operation, load, middle, name) {
                         let file = format!("{name}-{}-{load}", file_name(operation));
@@ -237,10 +233,14 @@ mod charts {
         };
         let title = format!("Time of a copy {operation}, {name} by size{beside}");
         let y = Axis::new("time of a copy", "us");
-        by_size::chart(&sizes(summary), title, y, lines).map(Chart::Xy)
+        let whiskers = match middle {
+            Middle::Median => by_size::SPREAD,
+            Middle::Mean => "95 % interval (1.96 standard errors)",
+        };
+        by_size::chart(title, y, whiskers, lines).map(Chart::Xy)
     }
 
-    /// None if a value is 0, which a logarithmic axis cannot show. The bars always include the point.
+    /// The error bar always includes the point.
     #[allow(clippy::cast_precision_loss)]
     fn point(
         summary: &Summary,
@@ -264,10 +264,9 @@ mod charts {
                 [mean - error, mean + error]
             }),
         };
-        let ends = ends.filter(|[low, _]| *low > 0.0);
         Some(Point {
             x: size as f64,
-            y: at.filter(|ns| *ns > 0.0)? / 1000.0,
+            y: at? / 1000.0,
             interval: ends.map(|ends| ends.map(|ns| ns / 1000.0)),
         })
     }

@@ -3,6 +3,7 @@
 
 use memwarden_run::Metric;
 use memwarden_run::studies::copy_pollution::{Case, Summary};
+use memwarden_run::title::sized;
 
 use crate::Table;
 use crate::number::{NOT_MEASURED, count, interval, optional, percent, times};
@@ -41,7 +42,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
             "an application took up to {} times the time beside {copies} copies ({interval}{}, {})",
             times(*slowdown),
             case.application,
-            case.pair.as_ref()?
+            sized(case.pair.as_ref()?)
         ))
     };
     let parts = [part("cpu", "the CPU's"), part("dma", "the engine's")];
@@ -102,7 +103,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
         table.row(vec![
             application.clone(),
             system.clone(),
-            pair.clone().unwrap_or_else(|| "-".into()),
+            pair.as_deref().map_or_else(|| "-".into(), sized),
             us(time.median),
             interval(time.median_ci95.map(|ends| ends.map(|ns| ns / 1000.0))),
             us(time.mean),
@@ -132,11 +133,11 @@ mod charts {
     use memwarden_run::Recorded;
     use memwarden_run::studies::copy_pollution::Summary;
 
-    use super::{find, times};
+    use super::{find, sized, times};
     use crate::Figure;
     use crate::by_size::{distinct, texts};
     use crate::generic::file_name;
-    use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group, Reference};
+    use crate::plot::{Axis, Bar, BarChart, CI95, Chart, Colour, Group, Reference};
 
     /// Systems with a slowdown.
     const SYSTEMS: [&str; 2] = ["cpu", "dma"];
@@ -164,7 +165,7 @@ mod charts {
                         .collect(),
                 });
                 let chart = BarChart {
-                    title: format!("Slowdown of each application beside copies {pair}"),
+                    title: format!("Slowdown of each application beside copies {}", sized(pair)),
                     axis: Axis::new("time over that without copies", ""),
                     series: (0..)
                         .zip(SYSTEMS)
@@ -175,11 +176,12 @@ mod charts {
                         value: 1.0,
                         label: "without copies".into(),
                     }),
+                    whiskers: CI95,
                     ..BarChart::default()
                 };
                 Figure::new(
                     &format!("slowdown-{}", file_name(pair)),
-                    "Ratios of medians with their 95 % intervals.",
+                    "Ratios of medians.",
                     Chart::Bars(chart),
                 )
             })

@@ -250,12 +250,22 @@ mod charts {
     use crate::generic::file_name;
     use crate::plot::{Axis, Chart, Colour, Line, Point, XyChart};
 
+    /// Name of the line with the sum of both functions.
+    const TOGETHER: &str = "together";
+
     pub(crate) fn figures(summary: &Summary, _: &Recorded) -> Vec<Figure> {
         let mut figures = Vec::new();
         for (plain, bare, way) in PAIRS {
             if let Some(chart) = calls(summary, plain, bare, way) {
-                let caption = "Number of copies of each size. Both axes are logarithmic, so copies of 0 bytes are not \
-                    shown. `together` is drawn at sizes that both functions have.";
+                let together = match &chart {
+                    Chart::Xy(chart) if chart.lines[0].name == TOGETHER => {
+                        " The sum of both functions is drawn at sizes that both have."
+                    }
+                    _ => "",
+                };
+                let caption = format!(
+                    "Number of copies of each size. Both axes are logarithmic, so copies of 0 bytes are not shown.{together}"
+                );
                 figures.push(Figure::new(
                     &format!("calls-{}", file_name(plain)),
                     caption,
@@ -264,8 +274,8 @@ mod charts {
             }
         }
         if let Some(chart) = times(summary) {
-            let caption = "The median of each size; the bars go from the shortest to the 99th percentile. Both axes are \
-                 logarithmic. The 64 most frequent sizes of each function.";
+            let caption = "The median of each size, of the 64 most frequent sizes of each function. Both axes are \
+                 logarithmic.";
             figures.push(Figure::new("time-by-size", caption, chart));
         }
         figures
@@ -295,7 +305,7 @@ mod charts {
         let of_both = together.into_iter().filter(|(_, calls)| calls.len() > 1);
         let sums = of_both.map(|(bytes, calls)| (bytes, calls.iter().sum()));
         // Draw the tallest points first, so that they hide none.
-        lines.insert(0, line("together", 2, &sums.collect()));
+        lines.insert(0, line(TOGETHER, 2, &sums.collect()));
         lines.retain(|line| !line.points.is_empty());
         chart(format!("Copies {way}, by size"), "calls", "", lines).map(|chart| {
             Chart::Xy(XyChart {
@@ -333,16 +343,21 @@ mod charts {
             }
         });
         let lines = lines.filter(|line| !line.points.is_empty()).collect();
-        chart(
+        let chart = chart(
             "Time of a copy, by size".into(),
             "time of a copy",
             "ns",
             lines,
-        )
-        .map(Chart::Xy)
+        );
+        chart.map(|chart| {
+            Chart::Xy(XyChart {
+                whiskers: "shortest to 99th percentile",
+                ..chart
+            })
+        })
     }
 
-    /// None if a value is 0, which a logarithmic axis cannot show.
+    /// None for copies of 0 bytes, which have no place on a logarithmic axis.
     #[allow(clippy::cast_precision_loss)]
     fn time(case: &Case) -> Option<Point> {
         let bytes = size(case).filter(|bytes| *bytes > 0)?;
@@ -350,8 +365,8 @@ mod charts {
         let ends = [time.min?, time.p99?];
         Some(Point {
             x: bytes as f64,
-            y: time.median.filter(|ns| *ns > 0.0)?,
-            interval: (ends[0] > 0.0).then_some(ends),
+            y: time.median?,
+            interval: Some(ends),
         })
     }
 

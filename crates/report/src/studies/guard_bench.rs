@@ -362,6 +362,9 @@ mod charts {
                 !mine.is_empty() && all.iter().any(|other| other.0[*which] != **mine)
             });
             let words: Vec<&str> = differing.map(|(_, mine)| mine.as_str()).collect();
+            if words.is_empty() {
+                return "measured".into();
+            }
             words.join(", ")
         }
     }
@@ -474,10 +477,11 @@ mod charts {
         let axis = if tailed { axis.log() } else { axis };
         Some(Figure::new(
             &crate::generic::file_name(metric),
-            "Share of the samples; the line is the median, the dashed one the 99.9th percentile.",
+            "The height of a bar is its share of the samples.",
             Chart::Histogram(Histogram {
                 title: title.into(),
                 axis,
+                series: vec![("samples".into(), Colour::nth(0))],
                 panels,
                 reference: None,
                 tail: 99.9,
@@ -518,9 +522,6 @@ mod charts {
         limits.sort_by(|a, b| a.x.total_cmp(&b.x));
         limits.dedup_by(|a, b| a.x.total_cmp(&b.x).is_eq());
         if !limits.is_empty() {
-            if let [only] = lines.as_mut_slice() {
-                only.name = "measured".into();
-            }
             lines.push(Line {
                 name: "limit to stay under".into(),
                 colour: Colour::UNGUARDED,
@@ -536,8 +537,6 @@ mod charts {
                 y: Axis::new(label, "%"),
                 x_ticks: ticks(&lines),
                 lines,
-                references: Vec::new(),
-                y_from_data: false,
                 ..XyChart::default()
             }),
         ))
@@ -602,8 +601,7 @@ mod charts {
                     },
                     x_ticks: ticks(&lines),
                     lines,
-                    references: Vec::new(),
-                    y_from_data: false,
+                    whiskers: "95 % interval of the median",
                     ..XyChart::default()
                 }),
             )

@@ -2,7 +2,8 @@
 //! The interference experiment: a victim alone and beside aggressors, without and with a guard.
 
 use memwarden_run::studies::interfere::{Case, Core, Summary};
-use memwarden_run::{Aggressor, GuardSettings, Metric};
+use memwarden_run::title::kinds as company;
+use memwarden_run::{GuardSettings, Metric};
 
 use crate::Table;
 use crate::number::{
@@ -16,68 +17,12 @@ pub(crate) const QUESTION: &str = "How much does a program slow down when the ot
 /// The metric of a program: its samples are jobs, not runs.
 const JOB_TIME: &str = "job_time_ns";
 
-/// The aggressors beside the victim: `alone`, `3 x bandwidth:write`.
-fn company(aggressors: &[Aggressor]) -> String {
-    let mut kinds: Vec<(&str, usize)> = Vec::new();
-    for aggressor in aggressors {
-        match kinds.iter_mut().find(|(kind, _)| *kind == aggressor.kind) {
-            Some((_, count)) => *count += 1,
-            None => kinds.push((&aggressor.kind, 1)),
-        }
-    }
-    if kinds.is_empty() {
-        return "alone".into();
-    }
-    kinds
-        .iter()
-        .map(|(kind, count)| format!("{count} \u{d7} {kind}"))
-        .collect::<Vec<_>>()
-        .join(" + ")
-}
-
-/// A case in the words of the tables: `3 x bandwidth:write, guard 1000,100,100,100`.
-pub(crate) fn case_text(case: &memwarden_run::Case) -> String {
-    let mut text = company(&case.aggressors);
-    if case.guard.is_some() {
-        text += &format!(", {}", guard_text(case.guard.as_ref()));
-    }
-    if let Some(seconds) = case.value("long_s").and_then(serde_json::Value::as_f64) {
-        text += &format!(", {} s", plain(seconds));
-    }
-    text
-}
-
-/// `1000,100,max`, MB/s of each core.
-pub(super) fn budgets_text(guard: &GuardSettings) -> String {
-    let budgets = guard.budget_mib_s.iter();
-    let words: Vec<_> = budgets
-        .map(|b| b.map_or_else(|| "max".into(), plain))
-        .collect();
-    words.join(",")
-}
-
-/// The guard's settings in a few words: `1000,100,max MiB/s, spare`.
+/// `no guard`, or the guard's settings: `guard 1000,100,max, spare sharing`.
 pub(crate) fn guard_text(guard: Option<&GuardSettings>) -> String {
-    let Some(guard) = guard else {
-        return "no guard".into();
-    };
-    let mut text = format!("guard {}", budgets_text(guard));
-    if guard.best_effort != "none" && !guard.best_effort.is_empty() {
-        text += &format!(", {} sharing", guard.best_effort);
-    }
-    if guard.reclaim {
-        text += ", reclaim";
-    }
-    if guard.per_bank {
-        text += ", per bank";
-    }
-    text
-}
-
-/// The number in the form of the command line, without separators.
-fn plain(value: f64) -> String {
-    let rounded = (value * 1000.0).round() / 1000.0;
-    format!("{rounded}")
+    guard.map_or_else(
+        || "no guard".into(),
+        |guard| format!("guard {}", guard.title()),
+    )
 }
 
 /// The case without a guard in which the victim slowed down most.
@@ -257,7 +202,7 @@ fn failed(summary: &Summary) -> Option<String> {
          the budget",
         counted(cases.len(), "case"),
         worst.cpu,
-        case.name,
+        case.title(),
         count(worst.largest_period_events),
         count(worst.budget_events),
         count(worst.periods_over_budget),
@@ -288,10 +233,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
 
 /// [`guard_text`] for a column with the heading `guard`.
 pub(super) fn guard_cell(guard: Option<&GuardSettings>) -> String {
-    guard.map_or_else(
-        || "none".into(),
-        |guard| guard_text(Some(guard)).replacen("guard ", "", 1),
-    )
+    guard.map_or_else(|| "none".into(), GuardSettings::title)
 }
 
 fn victim_table(cases: &[&Case]) -> Table {
@@ -454,7 +396,9 @@ mod charts {
     use super::{company, each_mib_s, guard_text, throttled};
     use crate::Figure;
     use crate::number::{figure, name_and_unit, percent, times};
-    use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group, Line, Point, Reference, XyChart};
+    use crate::plot::{
+        Axis, Bar, BarChart, CI95, Chart, Colour, Group, Line, Point, Reference, XyChart,
+    };
 
     pub(crate) fn figures(summary: &Summary, _: &Recorded) -> Vec<Figure> {
         let mut compared = summary.clone();
@@ -550,7 +494,7 @@ mod charts {
         let solo = solo.and_then(|c| c.victim.as_ref()?.median);
         Figure::new(
             "victim",
-            "Median of the victim in each case, with its 95 % interval; the dashed line is the victim alone.",
+            "Median of the victim in each case.",
             Chart::Bars(BarChart {
                 title: format!("The victim's {name}, alone and beside aggressors"),
                 axis: Axis::new(name, unit),
@@ -561,6 +505,7 @@ mod charts {
                     value,
                     label: format!("alone: {} {unit}", figure(value)),
                 }),
+                whiskers: CI95,
             }),
         )
     }
@@ -646,7 +591,7 @@ mod charts {
             .collect();
         Some(Figure::new(
             "slowdown",
-            "The victim's median over its median alone, with 95 % intervals; 1 is as fast as alone.",
+            "The victim's median over its median alone.",
             Chart::Xy(XyChart {
                 title: "The victim's slowdown by number of aggressors".into(),
                 x: Axis::new("aggressors", ""),
@@ -656,6 +601,7 @@ mod charts {
                     value: 1.0,
                     label: "as fast as alone".into(),
                 }],
+                whiskers: CI95,
                 x_ticks: ticks,
                 y_from_data: false,
                 ..XyChart::default()
@@ -681,14 +627,15 @@ mod charts {
         (!groups.is_empty()).then(|| {
             Figure::new(
                 "aggressors",
-                "Mean of the aggressors of a case; the whiskers reach from the slowest to the fastest of them.",
+                "Mean of the aggressors of a case.",
                 Chart::Bars(BarChart {
                     title: "Achieved bandwidth of each aggressor".into(),
                     axis: Axis::new("bandwidth of each aggressor", "MiB/s"),
                     series,
                     groups,
+                    whiskers: "slowest to fastest aggressor",
                     ..BarChart::default()
-}),
+                }),
             )
         })
     }
@@ -713,8 +660,8 @@ mod charts {
                     series,
                     groups,
                     reach: 100.0,
-..BarChart::default()
-}),
+                    ..BarChart::default()
+                }),
             )
         })
     }
@@ -722,6 +669,7 @@ mod charts {
 
 #[cfg(test)]
 mod tests {
+    use memwarden_run::Aggressor;
     use memwarden_run::studies::interfere::{Case, Whole};
 
     use super::*;

@@ -143,6 +143,8 @@ fn times_as_long([random, sequential]: [&Case; 2]) -> Option<String> {
             "the walk is not shown to take longer in either order{}",
             within(interval)
         )
+    } else if interval.iter().all(|end| times(*end) == "1.00") {
+        "the walk took as long in either order, within 0.5 %".into()
     } else {
         format!(
             "at random the walk took {} times as long as in order{}",
@@ -493,6 +495,10 @@ mod tests {
         assert_eq!(
             said(walk(198.0, 202.0), walk(99.0, 101.0)),
             "at random the walk took 2.00 times as long as in order (95 % interval 1.96 to 2.04)"
+        );
+        assert_eq!(
+            said(walk(1000.0, 1001.0), walk(998.0, 999.0)),
+            "the walk took as long in either order, within 0.5 %"
         );
         let mut few = walk(2.0, 2.0);
         few.time.as_mut().unwrap().median_ci95 = None;

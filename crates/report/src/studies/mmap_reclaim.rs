@@ -106,7 +106,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
 
 #[cfg(feature = "html")]
 pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<crate::Figure> {
-    use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group};
+    use crate::plot::{Axis, Bar, BarChart, CI95, Chart, Colour, Group};
     let bar = |series: usize, metric: &Option<Metric>| {
         let metric = metric.as_ref()?;
         Some(Bar {
@@ -132,11 +132,12 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
             ("pages that stream through".into(), Colour::nth(1)),
         ],
         groups: groups.collect(),
+        whiskers: CI95,
         ..BarChart::default()
     };
     vec![crate::Figure::new(
         "major-faults",
-        "Medians with their 95 % intervals.",
+        "Medians.",
         Chart::Bars(chart),
     )]
 }

@@ -158,8 +158,8 @@ mod charts {
     use crate::plot::{Axis, Chart, Colour, Line, Point, XyChart};
 
     /// Explains why points are not exactly over their numbers.
-    const SET_APART: &str = "Lines are shifted slightly, so that none at 0 hides another; bars go from the lowest to \
-        the highest of several runs.";
+    const SET_APART: &str =
+        "Medians of the runs. Lines are shifted slightly, so that none at 0 hides another.";
 
     /// Ratio of the most to the fewest workers from which the axis is logarithmic.
     const MANY: u64 = 10;
@@ -226,6 +226,7 @@ mod charts {
             x: if many { x.log() } else { x },
             y: Axis::new("error", "%"),
             lines,
+            whiskers: "lowest to highest run",
             x_ticks: workers,
             apart: true,
             ..XyChart::default()

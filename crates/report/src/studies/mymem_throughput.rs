@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Time of a write and a read of each size on each device.
 
-use memwarden_run::Metric;
 use memwarden_run::studies::mymem_throughput::{Case, Summary};
+use memwarden_run::{Metric, title};
 
 use super::mymem::{listed, place};
 use crate::Table;
@@ -96,7 +96,7 @@ fn table(summary: &Summary, direction: &str) -> Table {
             let time = time.as_ref().unwrap_or(&missing);
             trials = trials.max(time.samples);
             table.row(vec![
-                bytes(*size_bytes),
+                title::size(*size_bytes),
                 subject.clone(),
                 optional(time.min),
                 optional(time.median),
@@ -136,8 +136,7 @@ mod charts {
     }
 
     pub(crate) fn figures(summary: &Summary, recorded: &Recorded) -> Vec<Figure> {
-        let how = "Medians; the bars go from the 10th to the 90th percentile. Both axes are logarithmic; \
-            devices are shifted slightly at each size.";
+        let how = "Medians. Both axes are logarithmic; devices are shifted slightly at each size.";
         let mut figures = Vec::new();
         for (shown, name) in [(Shown::Time, "time"), (Shown::Throughput, "throughput")] {
             for direction in DIRECTIONS {
@@ -164,7 +163,7 @@ mod charts {
             Shown::Throughput => ("Throughput of a", Axis::new("throughput", "MB/s")),
         };
         let title = format!("{what} {direction} by size");
-        by_size::chart(&sizes(summary), title, y, lines).map(Chart::Xy)
+        by_size::chart(title, y, by_size::SPREAD, lines).map(Chart::Xy)
     }
 
     fn points(
@@ -179,7 +178,6 @@ mod charts {
         sizes.iter().filter_map(of_size).collect()
     }
 
-    /// None if a median is 0, which a logarithmic axis cannot show.
     #[allow(clippy::cast_precision_loss)]
     fn point(
         summary: &Summary,
@@ -190,7 +188,7 @@ mod charts {
         shown: Shown,
     ) -> Option<Point> {
         let case = find(summary, subject, direction, size)?;
-        let median = case.time.as_ref()?.median.filter(|ns| *ns > 0.0)?;
+        let median = case.time.as_ref()?.median?;
         let ends = by_size::spread(recorded, &case.name, "device");
         let bytes = size as f64;
         let place = |ns: f64| match shown {
@@ -201,7 +199,10 @@ mod charts {
         Some(Point {
             x: bytes,
             y: place(median),
-            interval: ends.map(|ends| ends.map(place)),
+            interval: ends.map(|ends| {
+                let [a, b] = ends.map(place);
+                [a.min(b), a.max(b)]
+            }),
         })
     }
 }

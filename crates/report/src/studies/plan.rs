@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use memwarden_run::GuardSettings;
 use memwarden_run::studies::plan::{Case, Choice, Outcome, Summary, Verdict, Verified, Whole};
 
-use super::interfere::budgets_text;
 use crate::Table;
 use crate::number::{NOT_MEASURED, bytes, count, counted, percent};
 
@@ -33,7 +33,7 @@ fn setting(case: &Case) -> String {
         return "no guard".into();
     };
     let period = guard.period_us.unwrap_or_default();
-    let budgets = budgets_text(guard);
+    let budgets = guard.budgets_text();
     match guard.best_effort.as_str() {
         "none" => format!("{budgets} MB/s in periods of {period} us"),
         shared => format!("{budgets} MB/s, {shared}, in periods of {period} us"),
@@ -194,7 +194,7 @@ fn settings_table(title: &str) -> Table {
 fn setting_row(case: &Case, summary: &Summary) -> Vec<String> {
     let guard = case.guard.as_ref();
     let mut row = vec![
-        guard.map_or_else(|| case.name.clone(), budgets_text),
+        guard.map_or_else(|| case.name.clone(), GuardSettings::budgets_text),
         guard.map_or("-", |guard| &guard.best_effort).into(),
         count_or_dash(guard.and_then(|guard| guard.period_us)),
     ];

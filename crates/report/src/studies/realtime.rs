@@ -2,6 +2,7 @@
 //! The deadline case: a real-time task alone and beside a load, under each guard setting.
 
 use memwarden_run::studies::realtime::{Case, Summary, Whole};
+use memwarden_run::title::on_cpus;
 use memwarden_run::{Aggressor, Metric};
 
 use super::interfere::{guard_cell, guard_text};
@@ -22,11 +23,7 @@ const US: f64 = 1e3;
 
 /// The load beside the task: `alone`, `screen`, `bandwidth:write on 3 CPUs`.
 fn company(case: &Case) -> String {
-    match case.aggressors.as_slice() {
-        [] => "alone".into(),
-        [one] => one.kind.clone(),
-        [first, ..] => format!("{} on {} CPUs", first.kind, case.aggressors.len()),
-    }
+    on_cpus(&case.aggressors)
 }
 
 /// Missed deadlines and their total number.
@@ -374,12 +371,14 @@ mod charts {
             ("From planned release to start", None),
             |_| String::new(),
         );
-        let how = "Share of the jobs that ran; the thin line is the median, the dashed one the 99th percentile.";
+        let how = "The height of a bar is its share of the jobs that ran.";
         [
             times.map(|chart| {
-                let caption =
-                    format!("From planned release to end; the heavy line is the deadline. {how}");
-                Figure::new("job-times", caption, chart)
+                Figure::new(
+                    "job-times",
+                    format!("From planned release to end. {how}"),
+                    chart,
+                )
             }),
             jitter.map(|chart| Figure::new("release-jitter", how, chart)),
         ]
@@ -406,7 +405,7 @@ mod charts {
                 .filter(|s| s.case == case.name && s.metric == metric);
             let samples: Vec<f64> = of_case.filter_map(|s| Some(s.value? / unit)).collect();
             panels.push(Panel {
-                label: format!("{}{}", case.name, remark(case)),
+                label: format!("{}{}", case.title(), remark(case)),
                 samples,
                 colour: if case.guard.is_some() {
                     Colour::GUARDED
@@ -423,6 +422,9 @@ mod charts {
         Some(Chart::Histogram(Histogram {
             title: title.into(),
             axis: if tailed { axis.log() } else { axis },
+            series: [("no guard", Colour::UNGUARDED), ("guard", Colour::GUARDED)]
+                .map(|(name, colour)| (name.into(), colour))
+                .into(),
             panels,
             reference,
             tail: 99.0,

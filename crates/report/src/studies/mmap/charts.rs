@@ -9,7 +9,7 @@ use crate::Figure;
 use crate::by_size::{sizes, texts};
 use crate::generic::file_name;
 use crate::number::{figure, percent};
-use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group, Line, Point, XyChart};
+use crate::plot::{Axis, Bar, BarChart, CI95, Chart, Colour, Group, Line, Point, XyChart};
 
 /// The charted counters of each mapping: share and count.
 const DRAWN: [(Share, &str); 4] = [
@@ -118,7 +118,10 @@ fn once(mut groups: Vec<Group>) -> Vec<Group> {
     let count = groups.len();
     if count > 1 && groups.iter().all(|group| shown(group) == shown(&groups[0])) {
         groups.truncate(1);
-        groups[0].label = format!("all {count} mappings");
+        groups[0].label = match count {
+            2 => "both mappings".into(),
+            _ => format!("all {count} mappings"),
+        };
     }
     groups
 }
@@ -217,6 +220,7 @@ fn times(summary: &Summary) -> Option<Figure> {
         axis: Axis::new("time", "ms"),
         series: named.collect(),
         groups: groups.collect(),
+        whiskers: CI95,
         ..BarChart::default()
     };
     let beside = summary.cases.iter().any(Case::competes);
@@ -227,7 +231,7 @@ fn times(summary: &Summary) -> Option<Figure> {
     };
     Some(Figure::new(
         "time",
-        format!("Measured on the real walk: medians with their 95 % intervals.{more}"),
+        format!("Measured on the real walk: medians.{more}"),
         Chart::Bars(chart),
     ))
 }
@@ -251,7 +255,7 @@ mod tests {
                 .collect(),
         };
         let same = once(vec![group("a", ["1", "2"]), group("b", ["1", "2"])]);
-        assert_eq!((same.len(), same[0].label.as_str()), (1, "all 2 mappings"));
+        assert_eq!((same.len(), same[0].label.as_str()), (1, "both mappings"));
         assert_eq!(
             once(vec![group("a", ["1", "2"]), group("b", ["1", "3"])]).len(),
             2
