@@ -60,8 +60,8 @@ check "a victim on another core is slower beside the engine" \
 	"sed -n 's/^victim.*: \(.*\) ns/\1/p' $work/first | tr '\n' ' ' | awk '{ print; exit !(NF == 2 && \$1 > 1.15 * \$2) }'" 0 ''
 check "two boots print the same" "boot --platform raspberry-pi-3 >$work/second && cmp $work/first $work/second" 0 '!.'
 
-sed 's/^coherent = false/coherent = true/' crates/sim/platforms/raspberry-pi-3.toml >"$work/coherent.toml"
-sed '/^\[machine.dma\]/,/^coherent/d' crates/sim/platforms/raspberry-pi-3.toml >"$work/without.toml"
+sed 's/^coherent = false/coherent = true/' crates/machines/machines/raspberry-pi-3.toml >"$work/coherent.toml"
+sed '/^\[machine.dma\]/,/^coherent/d' crates/machines/machines/raspberry-pi-3.toml >"$work/without.toml"
 engine() {
 	"$memwarden" lab run --platform "$work/$1.toml" -- sh -c '
 		memwarden copy latency --engine dma-shared --operation from --sizes 67,4097 --count 3 2>&1 && echo copied

@@ -178,7 +178,7 @@ grep -h 0x17 /tmp/[0-9] >&2
 awk -v cpus=$cpus '$2 == "0x17:" { off = $3 / $5 - 1; exact += off * off < 0.000025 }
 	END { print exact " of " cpus " exact" }' /tmp/[0-9]
 EOF
-sed 's/^cores = 4/cores = 8/' crates/sim/platforms/raspberry-pi-3.toml >"$work/eight.toml"
+sed 's/^cores = 4/cores = 8/' crates/machines/machines/raspberry-pi-3.toml >"$work/eight.toml"
 cpus() { "$memwarden" lab run --with target/lab/tests/lab --with "$work/cpus.sh" "$@" -- sh /host/cpus.sh; }
 check "each of two CPUs counts its lines" "cpus --platform raspberry-pi-3 --cpus 2" 0 '^2 of 2 exact$'
 check "each of eight CPUs of a custom platform does" "cpus --platform $work/eight.toml" 0 '^8 of 8 exact$'
@@ -224,7 +224,7 @@ check "  and does not start on those of the L2" "cat $work/own" 0 'event armv8 c
 
 # The table's event is only a default: a board with a further cache has this core, but not its memory event.
 sed 's/^\[machine.core.prefetcher\]/[machine.core.l2]\nsize_bytes = 131072\nways = 8\nhit_ps = 7500\n\n&/' \
-	crates/sim/platforms/raspberry-pi-3.toml >"$work/deeper.toml"
+	crates/machines/machines/raspberry-pi-3.toml >"$work/deeper.toml"
 cat >"$work/wrong.sh" <<'EOF'
 for backend in module user; do
 	memwarden guard start --backend $backend --cpus 1 2>&1 || echo "refused with $?"

@@ -148,10 +148,10 @@ fn beside_cachegrind(machines: &[(&str, Geometry)]) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    let mut machines: Vec<_> = platforms::PLATFORMS
-        .iter()
-        .map(|platform| (platform.name, (platform.geometry)()))
-        .collect();
+    let mut machines = Vec::new();
+    for name in platforms::names() {
+        machines.push((name, platforms::named(name)?));
+    }
     match Geometry::of_machine(&cache::of_cpu(&Root::system(), 0)) {
         Ok(of) => machines.push(("this machine", of.geometry)),
         Err(error) => eprintln!("without this machine: {error}"),

@@ -437,11 +437,7 @@ impl TlbGeometry {
 }
 
 impl NextLine {
-    /// Intel's DCU prefetcher: "triggered by an ascending access to very recently loaded data",
-    /// by loads only, within the page (Optimization Reference Manual, section "Data Prefetching"
-    /// of the chapter on Sandy Bridge). The manual does not say how many lines count as very
-    /// recently loaded; assumed are as many as the L1D fetches at a time, 10 (same chapter, table
-    /// of the load and store buffers).
+    /// Intel's DCU prefetcher, as the file of the machine i5-2467m describes it, with its source.
     #[must_use]
     pub const fn dcu() -> Self {
         Self { recent: 10 }
@@ -463,11 +459,7 @@ impl Stride {
 }
 
 impl Prefetcher {
-    /// Intel's L2 streamer, as far as it is documented for Sandy Bridge: 32 streams, up to two
-    /// prefetches for each access to the L2, and up to 20 lines ahead (Optimization Reference
-    /// Manual, section "Data Prefetching" of the chapter on Sandy Bridge). The manual does not
-    /// say after how many steps it starts; two is assumed. It can keep one stream in each
-    /// direction in a page; the model keeps one.
+    /// Intel's L2 streamer, as the file of the machine i5-2467m describes it, with its source.
     #[must_use]
     pub const fn streamer() -> Self {
         Self {

@@ -16,7 +16,7 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | [`geometry`] | a machine's caches and TLBs, as plain data; this machine's from sysfs |
-//! | [`platforms`] | the named machines, each figure with its source |
+//! | [`platforms`] | the named machines and those of files (`crates/machines`) |
 //! | [`model`] | the path of an access through TLBs and caches, and the counts |
 //! | [`counts`] | the counters, under perf's names |
 //! | [`sets`] | the array behind all caches and TLBs |

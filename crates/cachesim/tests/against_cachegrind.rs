@@ -110,7 +110,7 @@ fn two_levels(l1d: CacheGeometry, llc: CacheGeometry) -> Geometry {
         l2: None,
         llc,
         inclusive_llc: false,
-        ..platforms::i5_2467m().without_prefetchers()
+        ..platforms::named("i5-2467m").unwrap().without_prefetchers()
     }
 }
 

@@ -262,7 +262,7 @@ fn a_shared_tlb_keeps_both_page_sizes_apart() {
 
 #[test]
 fn flushes_empty_what_they_say() {
-    let mut model = Model::new(&platforms::i5_2467m()).unwrap();
+    let mut model = Model::new(&platforms::named("i5-2467m").unwrap()).unwrap();
     let touch = |model: &mut Model| {
         model.reset_counts();
         model.access(64, 8, Access::Store);
@@ -364,7 +364,7 @@ fn random_replacement_matters_to_a_working_set_that_just_fits() {
         random: None,
     };
     let misses = |replacement| {
-        let mut geometry = platforms::raspberry_pi_3();
+        let mut geometry = platforms::named("raspberry-pi-3").unwrap();
         geometry.prefetcher = None;
         geometry.l1d.replacement = replacement;
         let mut model = Model::new(&geometry).unwrap();
@@ -382,7 +382,7 @@ fn random_replacement_matters_to_a_working_set_that_just_fits() {
 
 #[test]
 fn a_prefetcher_into_the_l2_leaves_the_l1d_alone_and_spares_the_l2s_misses() {
-    let mut geometry = platforms::xeon_w3530();
+    let mut geometry = platforms::named("xeon-w3530").unwrap();
     let all = lines(6400, 1);
     let with = rounds(&geometry, 1, &all, Access::Load);
     geometry.prefetcher = None;
@@ -512,7 +512,7 @@ fn the_adjacent_line_completes_an_aligned_pair_behind_the_l1d() {
 fn prefetches_into_the_l1d_train_a_streamer_into_the_l2() {
     let geometry = Geometry {
         adjacent_line: false,
-        ..platforms::i5_2467m()
+        ..platforms::named("i5-2467m").unwrap()
     };
     let all = lines(6400, 1);
     let counts = rounds(&geometry, 1, &all, Access::Load);
@@ -535,7 +535,7 @@ fn perfs_events_of_sandy_bridge_count_fills_write_backs_and_walks() {
         span: 512,
         random: None,
     };
-    let mut model = Model::new(&platforms::i5_2467m()).unwrap();
+    let mut model = Model::new(&platforms::named("i5-2467m").unwrap()).unwrap();
     walk.feed(|line, access| model.access(LINE * line, 8, access));
     let counts = model.counts();
     let of = |events| {
@@ -563,7 +563,9 @@ fn perfs_events_of_sandy_bridge_count_fills_write_backs_and_walks() {
 
 #[test]
 fn names_are_perfs() {
-    let counts = Model::new(&platforms::raspberry_pi_3()).unwrap().counts();
+    let counts = Model::new(&platforms::named("raspberry-pi-3").unwrap())
+        .unwrap()
+        .counts();
     let names: Vec<_> = counts
         .named(PerfEvents::Demand)
         .into_iter()

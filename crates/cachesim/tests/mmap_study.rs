@@ -25,7 +25,7 @@ fn differ_by_percent(modelled: f64, published: f64) -> f64 {
 fn lines_brought_into_the_l1d_are_the_published_ones_within_6_percent() {
     let steps = 128;
     for (order, published) in ORDERS.into_iter().zip([9.70e8, 4.17e8]) {
-        let mut model = Model::new(&platforms::i5_2467m()).unwrap();
+        let mut model = Model::new(&platforms::named("i5-2467m").unwrap()).unwrap();
         study(order).feed(&mut model, 1);
         model.reset_counts();
         study(order).feed(&mut model, steps);
@@ -50,7 +50,7 @@ fn soft_faults_are_the_published_ones_within_3_percent() {
 
 #[test]
 fn in_order_only_stores_enter_a_new_page() {
-    let mut model = Model::new(&platforms::i5_2467m()).unwrap();
+    let mut model = Model::new(&platforms::named("i5-2467m").unwrap()).unwrap();
     let study = study(Order::InOrder);
     study.feed(&mut model, 8);
     model.reset_counts();

@@ -385,12 +385,62 @@ fn reclaim_is_refused_in_one_line_where_the_kernel_has_no_switch() {
 }
 
 #[test]
+fn the_help_lists_the_platforms() {
+    let bench = Bench::new();
+    let refused = String::from_utf8(bench.run("--platform vax").stderr).unwrap();
+    let names = refused.split("there are ").nth(1).unwrap();
+    let names = names.split(", or give a file").next().unwrap();
+    let help = String::from_utf8(bench.run("--help").stdout).unwrap();
+    let expected = format!("Platforms: this-machine, {names}, or a TOML file");
+    assert!(help.contains(&expected), "{expected}");
+}
+
+/// The file of a machine that comes with the program, with half of its L1D.
+#[test]
+fn a_machine_of_ones_own_is_modelled() {
+    let bench = Bench::new();
+    let i5 = include_str!("../../machines/machines/i5-2467m.toml");
+    let file = bench.place("mine.toml");
+    fs::write(
+        &file,
+        i5.replace("size_bytes = 32768", "size_bytes = 16384"),
+    )
+    .unwrap();
+    let walk = "--size 1M --outer 16 --model-outer 8 --repeat 1 --flags private-anonymous --access sequential \
+                --counters sim --prefetcher off";
+    let mut misses = Vec::new();
+    for platform in ["i5-2467m", file.to_str().unwrap()] {
+        let run = bench.recorded(&format!("{walk} --platform {platform}"));
+        let notes = run.summary.notes.join("\n");
+        let size = if platform.ends_with(".toml") { 16 } else { 32 };
+        let expected = format!("not measured: {platform} (L1D {size} KiB");
+        assert!(notes.contains(&expected), "{expected}: {notes}");
+        misses.push(count(&run.summary.cases[0], "L1-dcache-load-misses"));
+    }
+    // A place fits into the L1D of 32 KiB, and is walked sixteen times.
+    assert_eq!(misses, [8.0 * 512.0, 16.0 * 8.0 * 512.0]);
+    fs::write(&file, i5.replace("recent = 10", "recent = 0")).unwrap();
+    let output = bench.run(&format!("{walk} --platform {}", file.display()));
+    let said = String::from_utf8(output.stderr).unwrap();
+    let line = i5[..i5.find("recent = 10").unwrap()].matches('\n').count() + 1;
+    assert!(
+        !output.status.success()
+            && said.contains(&format!(
+                "mine.toml line {line}, counters.next_line.recent: "
+            )),
+        "{said}"
+    );
+}
+
+#[test]
 fn bad_input_gets_one_line_and_leaves_nothing() {
     let bench = Bench::new();
     let bad = [
         ("--size 16K", "--size 16K"),
         ("--size 60000G", "more than the"),
         ("--platform vax", "i5-2467m, raspberry-pi-3, xeon-w3530"),
+        ("--platform xeon-6426y", "the file has no [counters]"),
+        ("--platform ./none.toml", "cannot read ./none.toml: No such"),
         ("--cpu 8191", "CPU 8191 is not online"),
         (
             "--dir /nonexistent --size 1M --platform i5-2467m",

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 const MEMWARDEN: &str = env!("CARGO_BIN_EXE_memwarden");
 const DDR4: &str = include_str!("../../sim/memories/ddr4-2400.toml");
 
-const PI: &str = include_str!("../../sim/platforms/raspberry-pi-3.toml");
+const PI: &str = include_str!("../../machines/machines/raspberry-pi-3.toml");
 
 /// Published figures of a small chase, without a guard and with one.
 const FACTS: &str = "\

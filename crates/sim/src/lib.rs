@@ -48,7 +48,6 @@
 #![forbid(unsafe_code)]
 
 mod bank_regulator;
-mod faults;
 mod lines;
 mod private;
 mod shared;
@@ -69,9 +68,9 @@ pub mod trace;
 pub mod traced;
 pub mod workload;
 
-pub use faults::Fault;
 pub use machine::{CoreCounts, Machine, MachineError};
 pub use main_memory::{FixedMemory, MainMemory};
+pub use memwarden_machines::Fault;
 pub use memwarden_policy::{BestEffort, UNLIMITED};
 pub use platform::Platform;
 pub use regulator::{Guard, Reaction};

@@ -691,7 +691,7 @@ fn changes(platform: &Platform) -> (Vec<Change>, Vec<String>) {
                 from,
                 to,
             };
-            match Platform::refuses(path, to) {
+            match memwarden_machines::refuses(path, to) {
                 Some(why) => unchanged.push(format!("{change} ({why})")),
                 None => all.push(change),
             }

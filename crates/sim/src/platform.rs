@@ -1,41 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Machines with a name: cores, caches, controller, memory, the cost of the regulator's
-//! reactions and the time of the workloads' own instructions, in one TOML file.
+//! reactions and the time of the workloads' own instructions, in one TOML file
+//! (`crates/machines/machines/`, whose crate has the fields and their ranges).
 //!
-//! A file is checked as a whole: every invalid field is reported with its line and its allowed
-//! values. Its table `[fit]` lists the numbers that no datasheet gives, each with its plausible
-//! range; a calibration changes only these.
+//! The file's table `[fit]` lists the numbers that no datasheet gives, each with its plausible
+//! range; a calibration changes only these. Its table `[counters]` is for the modelled counters.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use memwarden_machines::{File, Half};
 use serde::{Deserialize, Serialize};
-use toml::de::{DeTable, DeValue};
 
-use crate::dram::controller::MAX_IDLE_PS;
 use crate::dram::{Controller, ControllerError, ControllerSettings, Memory, MemoryError};
-use crate::faults::{Fault, Listed};
 use crate::machine::{Machine, MachineError};
 use crate::main_memory::MainMemory;
 use crate::regulator::{Guard, Reaction};
-use crate::settings::{CacheSettings, MachineSettings};
+use crate::settings::MachineSettings;
 use crate::trace::{Request, TraceError};
 use crate::traced::{Heard, Traced};
 use crate::workload::{Chase, InBank, Scroll, ScrollSettings, Stream, USES, Workload, split_bank};
-
-/// The platforms that come with the program: name and file.
-const BUILT_IN: [(&str, &str); 4] = [
-    (
-        "raspberry-pi-3",
-        include_str!("../platforms/raspberry-pi-3.toml"),
-    ),
-    (
-        "raspberry-pi-4",
-        include_str!("../platforms/raspberry-pi-4.toml"),
-    ),
-    ("xeon-6426y", include_str!("../platforms/xeon-6426y.toml")),
-    ("xeon-w3530", include_str!("../platforms/xeon-w3530.toml")),
-];
 
 /// The platform's memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,8 +59,9 @@ pub struct Work {
     pub xserver_burst_bytes: u64,
 }
 
+/// As large as a buffer can be.
 fn all_at_once() -> u64 {
-    SIZE
+    1 << 30
 }
 
 /// A machine with a name.
@@ -101,6 +86,9 @@ pub struct Platform {
     /// The numbers that no datasheet gives, each with its plausible range.
     #[serde(default)]
     pub fit: BTreeMap<String, [u64; 2]>,
+    /// The file's `[counters]`, as TOML: only [`to_toml`](Self::to_toml) needs it.
+    #[serde(skip)]
+    counters: String,
     /// The file's folder, from which the memory file is searched.
     #[serde(skip)]
     folder: PathBuf,
@@ -109,28 +97,9 @@ pub struct Platform {
 /// Why a platform cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PlatformError {
-    /// The file cannot be read.
-    #[error("reading {path}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// The file has invalid values.
-    #[error("{}", Listed(.path, .faults))]
-    Faults {
-        /// The file.
-        path: PathBuf,
-        /// All of its errors.
-        faults: Vec<Fault>,
-    },
-    /// No platform of that name comes with the program.
-    #[error("there is no platform \"{name}\"; there are {}, or give a file", names().collect::<Vec<_>>().join(", "))]
-    Unknown {
-        /// The requested name.
-        name: String,
-    },
+    /// Its file cannot be read or is invalid, or there is none.
+    #[error(transparent)]
+    File(#[from] memwarden_machines::Error),
     /// Its memory is not available.
     #[error("memory.name: {0}")]
     Memory(#[from] MemoryError),
@@ -154,9 +123,10 @@ pub enum PlatformError {
     Machine(#[from] MachineError),
 }
 
-/// The names of the platforms that come with the program.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    BUILT_IN.iter().map(|platform| platform.0)
+/// The names of the machines that come with the program and can be simulated.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    memwarden_machines::names(Half::Times)
 }
 
 impl Machine<Controller> {
@@ -185,17 +155,8 @@ impl Platform {
     /// # Errors
     /// When there is no platform of that name, or the file is invalid.
     pub fn find(name: &str) -> Result<Self, PlatformError> {
-        if name.contains('/') || name.ends_with(".toml") {
-            let path = Path::new(name);
-            let text = std::fs::read_to_string(path).map_err(|source| PlatformError::Read {
-                path: path.to_owned(),
-                source,
-            })?;
-            return Self::parse(path, &text);
-        }
-        let known = BUILT_IN.iter().find(|platform| platform.0 == name);
-        let (name, text) = known.ok_or_else(|| PlatformError::Unknown { name: name.into() })?;
-        Self::parse(Path::new(name), text)
+        let (path, text) = memwarden_machines::find(name, Half::Times)?;
+        Self::parse(&path, &text)
     }
 
     /// A platform from the text of the file `path`.
@@ -203,67 +164,24 @@ impl Platform {
     /// # Errors
     /// All errors in the text.
     pub fn parse(path: &Path, text: &str) -> Result<Self, PlatformError> {
-        let mut faults = match DeTable::parse(text) {
-            Ok(table) => judge(text, table.get_ref()),
-            Err(error) => vec![Fault::syntax(text, &error)],
-        };
-        if faults.is_empty() {
-            match toml::from_str::<Self>(text) {
-                Ok(mut platform) => {
-                    platform.folder = path.parent().unwrap_or(Path::new("")).to_owned();
-                    platform.check(text, &mut faults);
-                    if faults.is_empty() {
-                        // The errors of the memory and of the controller.
-                        platform.controller()?;
-                        return Ok(platform);
-                    }
-                }
-                Err(error) => faults.push(Fault::syntax(text, &error)),
-            }
-        }
-        faults.sort_by_key(|fault| fault.line);
-        Err(PlatformError::Faults {
-            path: path.to_owned(),
-            faults,
-        })
+        let mut file = File::read(path, text, Half::Times)?;
+        let mut platform: Self = file.data(&["counters"])?;
+        platform.counters = file.data::<Counters>(&[])?.text();
+        platform.folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        platform.check(&mut file);
+        file.finish()?;
+        // The errors of the memory and of the controller.
+        platform.controller()?;
+        Ok(platform)
     }
 
     /// Each field's own range is checked already; these are the conditions on several fields
-    /// together.
-    fn check(&self, text: &str, faults: &mut Vec<Fault>) {
-        let table = DeTable::parse(text);
-        let mut leaves = Vec::new();
-        if let Ok(table) = &table {
-            flatten("", table.get_ref(), &mut leaves);
-        }
-        let mut fault_at = |place: &str, field: &str, why: String| {
-            let at = leaves.iter().find(|leaf| leaf.0 == place);
-            let at = at.map_or(0, |leaf| leaf.1);
-            faults.push(Fault::at(text, at, field, why));
-        };
-        let mut fault = |field: &str, why: String| fault_at(field, field, why);
-        let line = self.machine.line_bytes;
+    /// together, and those of the simulator alone.
+    fn check(&self, file: &mut File) {
+        let mut fault = |field: &str, why: String| file.fault(field, field, why);
         let core = &self.machine.core;
-        let size = |cache: CacheSettings| (cache.size_bytes, cache.ways);
-        let caches = [
-            ("machine.core.l1d", Some(size(core.l1d))),
-            (
-                "machine.core.l1i",
-                core.l1i.map(|l1i| (l1i.size_bytes, l1i.ways)),
-            ),
-            ("machine.core.l2", core.l2.map(size)),
-            (
-                "machine.shared.cache",
-                Some(size(self.machine.shared.cache)),
-            ),
-        ];
-        for (name, cache) in caches {
-            if let Some((bytes, ways)) = cache {
-                if (bytes % (line * ways as u64)) != 0 {
-                    let why = format!("has to be a multiple of {ways} ways of {line} bytes");
-                    fault(&format!("{name}.size_bytes"), why);
-                }
-            }
+        if self.machine.line_bytes != 64 {
+            fault("machine.line_bytes", "has to be 64".into());
         }
         if self.emulated_as.is_some() && core.l1i.is_none() {
             let why = "needs a table [machine.core.l1i]: the CPU's instruction cache";
@@ -283,7 +201,7 @@ impl Platform {
             fault("machine.shared.partitions", why);
         }
         for (path, [least, most]) in &self.fit {
-            let mut fault = |path: &str, why| fault_at(&format!("fit.{path}"), path, why);
+            let mut fault = |path: &str, why| file.fault(&format!("fit.{path}"), path, why);
             match self.get(path) {
                 Some(value) if (*least..=*most).contains(&value) => {}
                 Some(value) => {
@@ -417,14 +335,18 @@ impl Platform {
         })
     }
 
-    /// The platform as a file for [`find`](Self::find). A memory file is searched from the
-    /// folder of that file.
+    /// The platform as a file for [`find`](Self::find), with the `[counters]` of its own file. A
+    /// memory file is searched from the folder of that file.
     ///
     /// # Panics
     /// Never: the platform is plain data.
     #[must_use]
     pub fn to_toml(&self) -> String {
-        toml::to_string(self).expect("plain data")
+        let simulated = toml::to_string(self).expect("plain data");
+        if self.counters.is_empty() {
+            return simulated;
+        }
+        format!("{simulated}\n{}", self.counters)
     }
 
     /// The folder of its file, from which a memory file is searched.
@@ -442,15 +364,6 @@ impl Platform {
             at = at.as_table()?.get(word)?;
         }
         u64::try_from(at.as_integer()?).ok()
-    }
-
-    /// Why the platform's file could not have that value at this path, if it couldn't.
-    pub(crate) fn refuses(path: &str, value: u64) -> Option<String> {
-        let known = KNOWN.iter().find(|known| known.path == path)?;
-        match known.holds {
-            Holds::Whole(min, max) if !(min..=max).contains(&value) => Some(known.holds.what()),
-            _ => None,
-        }
     }
 
     /// The same platform with one number changed.
@@ -475,255 +388,21 @@ impl Platform {
         set(&mut all, path, value);
         let mut platform: Self = all.try_into().expect("still a platform");
         platform.folder.clone_from(&self.folder);
+        platform.counters.clone_from(&self.counters);
         platform
     }
 }
 
-/// The type of a field.
-#[derive(Debug, Clone, Copy)]
-enum Holds {
-    Whole(u64, u64),
-    Flag,
-    Text,
-    Words(&'static [&'static str]),
-    /// Numbers of ways of a cache, for each core.
-    Partitions,
-    /// A page policy.
-    Policy,
+/// The table of a file that the simulator keeps without reading it.
+#[derive(Serialize, Deserialize)]
+struct Counters {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    counters: Option<toml::Table>,
 }
 
-/// A field of a platform file.
-struct Known {
-    path: &'static str,
-    holds: Holds,
-    /// Whether it may be missing: it belongs to an optional table, or has a default.
-    optional: bool,
-}
-
-const fn whole(path: &'static str, min: u64, max: u64) -> Known {
-    Known {
-        path,
-        holds: Holds::Whole(min, max),
-        optional: false,
-    }
-}
-
-const fn of(path: &'static str, holds: Holds) -> Known {
-    Known {
-        path,
-        holds,
-        optional: false,
-    }
-}
-
-const fn optional(known: Known) -> Known {
-    Known {
-        optional: true,
-        ..known
-    }
-}
-
-/// CPU types of the lab's emulator that have a PMU and no instructions whose accesses it cannot
-/// see.
-const CPUS: [&str; 4] = ["cortex-a53", "cortex-a72", "cortex-a76", "neoverse-n1"];
-
-/// A microsecond in ps: longer than any delay between a core and its memory.
-const US: u64 = 1_000_000;
-/// A second in ps.
-const S: u64 = 1_000_000 * US;
-const SIZE: u64 = 1 << 30;
-
-/// Optional tables; if one of a table's fields is present, all must be.
-const GROUPS: [&str; 4] = [
-    "machine.core.l1i.",
-    "machine.core.l2.",
-    "machine.core.prefetcher.",
-    "machine.dma.",
-];
-
-const KNOWN: &[Known] = &[
-    of("name", Holds::Text),
-    optional(of("emulated_as", Holds::Words(&CPUS))),
-    of("memory.name", Holds::Text),
-    optional(whole("memory.channels", 1, 16)),
-    whole("machine.cores", 1, 32),
-    whole("machine.line_bytes", 64, 64),
-    whole("machine.memory_bytes", 1 << 20, 1 << 36),
-    of("machine.core.in_order", Holds::Flag),
-    whole("machine.core.issue_ps", 50, US),
-    whole("machine.core.mshrs", 1, 64),
-    whole("machine.core.prefetch_mshrs", 0, 64),
-    whole("machine.core.tlb_entries", 0, 65536),
-    whole("machine.core.page_walk_ps", 0, US),
-    whole("machine.core.l1d.size_bytes", 1024, SIZE),
-    whole("machine.core.l1d.ways", 1, 64),
-    whole("machine.core.l1d.hit_ps", 50, US),
-    whole("machine.core.l1i.size_bytes", 1024, SIZE),
-    whole("machine.core.l1i.ways", 1, 64),
-    whole("machine.core.l1i.prefetch_lines", 0, 64),
-    whole("machine.core.l2.size_bytes", 1024, SIZE),
-    whole("machine.core.l2.ways", 1, 64),
-    whole("machine.core.l2.hit_ps", 50, US),
-    of("machine.core.prefetcher.into", Holds::Words(&["l1d", "l2"])),
-    whole("machine.core.prefetcher.streams", 1, 64),
-    whole("machine.core.prefetcher.trigger_steps", 1, 64),
-    whole("machine.core.prefetcher.degree", 1, 64),
-    whole("machine.core.prefetcher.distance", 1, 64),
-    whole("machine.shared.cache.size_bytes", 1024, SIZE),
-    whole("machine.shared.cache.ways", 1, 64),
-    whole("machine.shared.cache.hit_ps", 50, US),
-    whole("machine.shared.mshrs", 1, 256),
-    whole("machine.shared.write_backs", 1, 256),
-    optional(of("machine.shared.partitions", Holds::Partitions)),
-    of("machine.shared.inclusive", Holds::Flag),
-    whole("machine.shared.to_memory_ps", 0, US),
-    whole("machine.shared.from_memory_ps", 0, US),
-    optional(whole("machine.shared.port_ps", 0, US)),
-    whole("machine.dma.outstanding", 1, 64),
-    whole("machine.dma.port_ps", 0, US),
-    of("machine.dma.coherent", Holds::Flag),
-    optional(whole("controller.read_depth", 1, 1024)),
-    optional(whole("controller.write_depth", 1, 1024)),
-    optional(whole("controller.row_hit_cap", 0, 1 << 20)),
-    optional(whole("controller.write_high", 1, 1024)),
-    optional(whole("controller.write_low", 0, 1023)),
-    optional(whole("controller.writes_per_drain", 1, 1 << 20)),
-    optional(whole("controller.reads_per_turn", 1, 1 << 20)),
-    optional(whole("controller.write_idle_ps", 0, MAX_IDLE_PS)),
-    optional(of("controller.page_policy", Holds::Policy)),
-    whole("reaction.overflow_ps", 0, 1000 * US),
-    whole("reaction.throttle_ps", 0, 1000 * US),
-    whole("reaction.release_ps", 0, 1000 * US),
-    whole("reaction.period_overhead_ps", 0, 1000 * US),
-    whole("work.chase_ps", 0, US),
-    whole("work.line_ps", 0, US),
-    whole("work.frame_ps", 0, US),
-    of("work.frame_depends", Holds::Flag),
-    whole("work.xserver_ps", 0, US),
-    whole("work.xserver_draw_ps", 0, S),
-    whole("work.xserver_pause_ps", 0, S),
-    whole("work.xserver_bytes", 64, SIZE),
-    optional(whole("work.xserver_burst_bytes", 64, SIZE)),
-];
-
-impl Holds {
-    fn allows(self, value: &DeValue) -> bool {
-        match self {
-            Self::Whole(min, max) => value
-                .as_integer()
-                .and_then(|number| u64::from_str_radix(number.as_str(), number.radix()).ok())
-                .is_some_and(|number| (min..=max).contains(&number)),
-            Self::Flag => value.as_bool().is_some(),
-            Self::Text => value.as_str().is_some_and(|text| !text.is_empty()),
-            Self::Words(words) => value.as_str().is_some_and(|text| words.contains(&text)),
-            Self::Partitions => {
-                let way = Self::Whole(1, 64);
-                let ways = value.as_array();
-                ways.is_some_and(|ways| ways.iter().all(|ways| way.allows(ways.get_ref())))
-            }
-            Self::Policy => value
-                .as_str()
-                .is_some_and(|text| ["open", "closed"].contains(&text)),
-        }
-    }
-
-    fn what(self) -> String {
-        match self {
-            Self::Whole(min, max) if min == max => format!("has to be {min}"),
-            Self::Whole(min, max) => format!("has to be a whole number from {min} to {max}"),
-            Self::Flag => "has to be true or false".into(),
-            Self::Text => "has to be a text".into(),
-            Self::Words(words) => format!("has to be one of {}", words.join(", ")),
-            Self::Partitions => "has to be a list of whole numbers from 1 to 64".into(),
-            Self::Policy => {
-                "has to be \"open\", \"closed\" or a table page_policy.timeout with idle_ps".into()
-            }
-        }
-    }
-}
-
-/// All errors in single fields.
-fn judge(text: &str, file: &DeTable) -> Vec<Fault> {
-    let mut leaves: Vec<(String, usize, &DeValue)> = Vec::new();
-    flatten("", file, &mut leaves);
-    let mut faults = Vec::new();
-    for (path, at, value) in &leaves {
-        if let Some(fitted) = path.strip_prefix("fit.") {
-            let known = KNOWN.iter().find(|known| known.path == fitted);
-            let range = value.as_array().filter(|array| array.len() == 2);
-            let allowed = match (known.map(|known| known.holds), range) {
-                (Some(Holds::Whole(min, max)), Some(range)) => {
-                    let holds = Holds::Whole(min, max);
-                    range.iter().all(|bound| holds.allows(bound.get_ref()))
-                }
-                _ => false,
-            };
-            if !allowed {
-                let why = match known.map(|known| known.holds) {
-                    Some(Holds::Whole(min, max)) => {
-                        format!("has to be [LEAST, MOST] between {min} and {max}")
-                    }
-                    _ => "is not a number of a platform: name one by its path, in quotes".into(),
-                };
-                faults.push(Fault::at(text, *at, path, why));
-            }
-            continue;
-        }
-        if path == "controller.page_policy.timeout.idle_ps" {
-            let holds = Holds::Whole(0, S);
-            if !holds.allows(value) {
-                faults.push(Fault::at(text, *at, path, holds.what()));
-            }
-            continue;
-        }
-        match KNOWN.iter().find(|known| known.path == path) {
-            None => {
-                let table = path.rsplit_once('.').map_or("", |(table, _)| table);
-                let there = KNOWN.iter().filter_map(|known| {
-                    let (group, name) = known.path.rsplit_once('.').unwrap_or(("", known.path));
-                    (group == table).then_some(name)
-                });
-                let there: Vec<&str> = there.collect();
-                let why = if there.is_empty() {
-                    "is not known".to_owned()
-                } else {
-                    format!("is not known; known are {}", there.join(", "))
-                };
-                faults.push(Fault::at(text, *at, path, why));
-            }
-            Some(known) if !known.holds.allows(value) => {
-                faults.push(Fault::at(text, *at, path, known.holds.what()));
-            }
-            Some(_) => {}
-        }
-    }
-    for known in KNOWN {
-        let there = |path: &str| leaves.iter().any(|leaf| leaf.0.starts_with(path));
-        let group = GROUPS.iter().find(|group| known.path.starts_with(**group));
-        let wanted = group.map_or(!known.optional, |group| there(group));
-        if wanted && !leaves.iter().any(|leaf| leaf.0 == known.path) {
-            let table = known.path.rsplit_once('.').map_or("", |(table, _)| table);
-            let at = leaves.iter().find(|leaf| leaf.0.starts_with(table));
-            let why = format!("is missing: {}", known.holds.what());
-            let at = at.map_or(0, |leaf| leaf.1);
-            faults.push(Fault::at(text, at, known.path, why));
-        }
-    }
-    faults
-}
-
-/// All values except tables, with their path and position.
-fn flatten<'t, 'i>(
-    prefix: &str,
-    table: &'t DeTable<'i>,
-    leaves: &mut Vec<(String, usize, &'t DeValue<'i>)>,
-) {
-    for (key, value) in table {
-        let path = format!("{prefix}{}", key.get_ref());
-        match value.get_ref() {
-            DeValue::Table(inner) => flatten(&format!("{path}."), inner, leaves),
-            other => leaves.push((path, key.span().start, other)),
-        }
+impl Counters {
+    fn text(&self) -> String {
+        toml::to_string(self).expect("plain data")
     }
 }
 

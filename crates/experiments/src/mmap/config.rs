@@ -2,7 +2,7 @@
 //! The experiment's settings.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use memwarden_cachesim::platforms;
@@ -213,7 +213,7 @@ pub struct Config {
     pub outer: u64,
     /// The source of the counters.
     pub counters: Counters,
-    /// The platform whose caches are modelled.
+    /// The platform whose caches are modelled: a name or a file.
     pub platform: String,
     /// The modelled prefetcher.
     pub prefetcher: Switch,
@@ -336,9 +336,12 @@ impl Settings for Config {
         if self.platform != THIS_MACHINE {
             let known = platforms::named(&self.platform);
             known.map_err(|error| {
-                Error::BadInput(format!(
-                    "--platform: {error}; {THIS_MACHINE} is the current machine"
-                ))
+                // A file may have several errors, a line each.
+                let more = match self.platform_file() {
+                    Some(_) => String::new(),
+                    None => format!("; {THIS_MACHINE} is the current machine"),
+                };
+                Error::BadInput(format!("--platform: {error}{more}"))
             })?;
         }
         let rivals = self.compete.iter().any(|one| *one != Compete::None);
@@ -381,6 +384,12 @@ impl Config {
         } else {
             self.dir.clone()
         }
+    }
+
+    /// The file of the platform, if it isn't one that comes with the program.
+    #[must_use]
+    pub fn platform_file(&self) -> Option<&Path> {
+        platforms::is_file(&self.platform).then_some(Path::new(&self.platform))
     }
 
     /// The walk of a case.

@@ -83,10 +83,9 @@ fn tell_hardware(groups: &Groups, summary: &mut Summary) {
 fn geometry(config: &Config, cpu: usize, summary: &mut Summary) -> Result<Geometry, Error> {
     let (mut geometry, assumed) = if config.platform == THIS_MACHINE {
         let of = Geometry::of_machine(&cache::of_cpu(&Root::system(), cpu)).map_err(|error| {
-            let names: Vec<_> = platforms::PLATFORMS.iter().map(|one| one.name).collect();
             Error::BadInput(format!(
                 "--platform {THIS_MACHINE}: {error} ({})",
-                names.join(", ")
+                platforms::names().join(", ")
             ))
         })?;
         (of.geometry, of.assumed)

@@ -4,6 +4,7 @@
 mod compete;
 mod reclaim;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -23,7 +24,8 @@ use super::on_lab::MachineArgs;
     after_help = "Each outer step picks a place and walks --locality times over the 32 KiB there, storing to every eighth line and\n\
     loading the others. Before the walk the mapping is filled, and the data caches are emptied.\n\
     Mappings: shared, private, private-populate (of a file), shared-anonymous, private-anonymous,\n\
-    private-populate-anonymous. Platforms: this-machine, i5-2467m, raspberry-pi-3, xeon-w3530.\n\
+    private-populate-anonymous. Platforms: this-machine, i5-2467m, raspberry-pi-3, xeon-w3530, or a TOML file\n\
+    with a table [counters].\n\
     If the machine has no counters, a model replays the accesses, and every table says so.\n\
     Examples:\n  memwarden mmap --outer 65536\n  \
     memwarden mmap --flags private-anonymous --locality 2,4,8,16,32 --outer 65536\n  \
@@ -67,7 +69,7 @@ struct WalkArgs {
     /// Source of the counters: auto (the machine, otherwise a model), hw, sim [default: auto]
     #[arg(long, value_name = "SOURCE")]
     counters: Option<Counters>,
-    /// Platform whose caches are modelled [default: this-machine; lab: raspberry-pi-3]
+    /// Platform whose caches are modelled, by name or file [default: this-machine; lab: raspberry-pi-3]
     #[arg(long, value_name = "PLATFORM")]
     platform: Option<String>,
     /// The modelled prefetcher, on lab:PLATFORM the platform's: on, off [default: on]
@@ -160,6 +162,16 @@ impl WalkArgs {
     }
 }
 
+/// The settings as the lab's guest gets them, where a platform's file is in /host; and that file.
+fn in_the_guest(config: &Config) -> anyhow::Result<(Config, Option<PathBuf>)> {
+    let mut config = config.clone();
+    let file = config.platform_file().map(Path::canonicalize).transpose()?;
+    if let Some(name) = file.as_deref().and_then(Path::file_name) {
+        config.platform = format!("/host/{}", name.to_string_lossy());
+    }
+    Ok((config, file))
+}
+
 /// Runs `memwarden mmap ...`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.verb {
@@ -168,9 +180,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => {}
     }
     let args = &args.walk;
-    let config = args.settings()?;
+    let mut config = args.settings()?;
+    let mut carried = None;
+    if args.place.on.is_lab() && !args.place.print_config {
+        (config, carried) = in_the_guest(&config)?;
+    }
     let lab = || {
-        let lab = args.machine.lab()?;
+        let lab = args.machine.lab()?.with(carried.as_slice());
         Ok(match config.prefetcher {
             Switch::On => lab,
             Switch::Off => lab.without_prefetcher(),
@@ -210,6 +226,22 @@ mod tests {
             &["counters", "compete-limit", "confine"],
             settings,
         );
+    }
+
+    #[test]
+    fn a_platforms_file_goes_into_the_guest() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("mine.toml");
+        std::fs::write(&file, "").unwrap();
+        let config = Config {
+            platform: file.display().to_string(),
+            ..Config::default()
+        };
+        let (there, carried) = in_the_guest(&config).unwrap();
+        assert_eq!(there.platform, "/host/mine.toml");
+        assert_eq!(carried, Some(file.canonicalize().unwrap()));
+        let named = Config::for_lab();
+        assert_eq!(in_the_guest(&named).unwrap(), (named, None));
     }
 
     #[test]

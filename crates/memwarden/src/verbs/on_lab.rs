@@ -20,8 +20,8 @@ use super::terminal::Bar;
 /// The run folder in the guest, below the directory that is copied back.
 const GUEST_FOLDER: &str = "run";
 
-/// The file of an experiment's settings, in the guest's /host.
-const SETTINGS: &str = "settings.toml";
+/// The file of an experiment's settings, in the guest's /host, beside the user's files.
+const SETTINGS: &str = "memwarden-settings.toml";
 
 /// Options that choose the emulated machine.
 #[derive(clap::Args)]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The memory controller: accepts lines, orders commands, and reports when lines are done.
 
+use memwarden_machines::MAX_IDLE_PS;
 use serde::{Deserialize, Serialize};
 
 use super::channel::Channel;
@@ -67,9 +68,6 @@ impl Default for ControllerSettings {
         }
     }
 }
-
-/// The longest time for which writes may wait for a pause of the reads, ps.
-pub(crate) const MAX_IDLE_PS: u64 = 1_000_000_000;
 
 /// Why a controller is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

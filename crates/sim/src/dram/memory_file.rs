@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use memwarden_machines::{Fault, Listed};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::energy::Currents;
 use super::mapping::{AddressMap, Mapping};
 use super::memory::{Field, Memory, Organisation, Standard, Supply, Timings};
-use crate::faults::{Fault, Listed};
 
 /// The memories that come with the program: name and file.
 const BUILT_IN: [(&str, &str); 9] = [

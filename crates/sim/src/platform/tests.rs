@@ -5,7 +5,7 @@ use super::*;
 use crate::calibrate::may_be_fitted;
 use crate::cases::{Case, Facts, Measure};
 
-const PI: &str = include_str!("../../platforms/raspberry-pi-3.toml");
+const PI: &str = include_str!("../../../machines/machines/raspberry-pi-3.toml");
 
 fn faults(text: &str) -> Vec<String> {
     match Platform::parse(Path::new("board.toml"), text) {
@@ -33,6 +33,45 @@ fn every_platform_can_be_built_and_written_down() {
             "{name}: {capacity}"
         );
     }
+}
+
+/// A fitted platform's counters can be modelled as before.
+#[test]
+fn a_platform_that_is_written_down_keeps_its_counters() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, counted) in [("raspberry-pi-3", true), ("raspberry-pi-4", false)] {
+        let platform = Platform::find(name).unwrap();
+        let changed = platform.with("machine.core.mshrs", 4);
+        let path = folder.path().join(format!("{name}.toml"));
+        std::fs::write(&path, changed.to_toml()).unwrap();
+        let path = path.to_str().unwrap();
+        assert_eq!(Platform::find(path).unwrap().machine, changed.machine);
+        let geometry = memwarden_cachesim::platforms::named(path).ok();
+        let expected = memwarden_cachesim::platforms::named(name).ok();
+        assert_eq!(geometry, expected);
+        assert_eq!(geometry.is_some(), counted);
+    }
+}
+
+#[test]
+fn a_machine_with_counters_only_is_answered_with_those_that_can_be_simulated() {
+    assert_eq!(
+        Platform::find("i5-2467m").unwrap_err().to_string(),
+        "i5-2467m: the file has no [memory] and no times, which a simulation needs; these platforms have them: \
+         raspberry-pi-3, raspberry-pi-4, xeon-6426y, xeon-w3530"
+    );
+}
+
+#[test]
+fn lines_of_another_size_are_refused() {
+    let text = PI.replace("line_bytes = 64", "line_bytes = 32");
+    let line = line_of("line_bytes = 64");
+    assert_eq!(
+        faults(&text),
+        [format!(
+            "board.toml line {line}, machine.line_bytes: has to be 64"
+        )]
+    );
 }
 
 #[test]

@@ -71,7 +71,10 @@ fn listed(option: &'static str) -> Result<Listed> {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
-    let all: Vec<Listed> = platform::names().map(listed).collect::<Result<_>>()?;
+    let all: Vec<Listed> = platform::names()
+        .into_iter()
+        .map(listed)
+        .collect::<Result<_>>()?;
     if args.json {
         print(&serde_json::to_string_pretty(&all)?)?;
         return Ok(ExitCode::SUCCESS);

@@ -17,7 +17,8 @@ pub struct Fault {
 
 impl Fault {
     /// At a byte of the text.
-    pub(crate) fn at(text: &str, byte: usize, field: &str, why: impl Into<String>) -> Self {
+    #[must_use]
+    pub fn at(text: &str, byte: usize, field: &str, why: impl Into<String>) -> Self {
         let before = &text.as_bytes()[..byte.min(text.len())];
         Self {
             line: before.iter().filter(|byte| **byte == b'\n').count() + 1,
@@ -27,7 +28,8 @@ impl Fault {
     }
 
     /// A file that isn't TOML.
-    pub(crate) fn syntax(text: &str, error: &toml::de::Error) -> Self {
+    #[must_use]
+    pub fn syntax(text: &str, error: &toml::de::Error) -> Self {
         let at = error.span().map_or(0, |span| span.start);
         let message = error.message().lines().collect::<Vec<_>>().join(" ");
         Self::at(text, at, "syntax", message)
@@ -35,7 +37,7 @@ impl Fault {
 }
 
 /// One line per error, beginning with the file.
-pub(crate) struct Listed<'a>(pub &'a Path, pub &'a [Fault]);
+pub struct Listed<'a>(pub &'a Path, pub &'a [Fault]);
 
 impl fmt::Display for Listed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
