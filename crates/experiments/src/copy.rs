@@ -20,6 +20,7 @@ use memwarden_copies::cftu::{
 use memwarden_copies::{Providers, provide_copies};
 use memwarden_platform::cpus;
 use memwarden_platform::names::unknown;
+use memwarden_platform::units::Time;
 use memwarden_run::studies::Device;
 use memwarden_run::{Summary, Whole};
 use schemars::JsonSchema;
@@ -180,10 +181,12 @@ impl Policies {
             ("--quantum-low", self.quantum_low_ns),
         ] {
             if quantum != 0 && !cftu::QUANTUM_NS.contains(&quantum) {
+                let text = |ns| Time::ns(ns).text();
                 return Err(Error::BadInput(format!(
-                    "{option} {quantum}: give {} to {} ns",
-                    cftu::QUANTUM_NS.start(),
-                    cftu::QUANTUM_NS.end()
+                    "{option} {}: give {} to {}",
+                    text(quantum),
+                    text(*cftu::QUANTUM_NS.start()),
+                    text(*cftu::QUANTUM_NS.end())
                 )));
             }
         }

@@ -482,7 +482,10 @@ fn commands(setting: Option<&Setting>, problem: &Problem, platform: &Platform) -
     };
     let budgets = budgets(setting, problem, platform.machine.cores);
     let mut all = vec![
-        format!("memwarden guard start --period {}us", setting.period_us),
+        format!(
+            "memwarden guard start --period {}",
+            Time::us(setting.period_us)
+        ),
         format!("memwarden guard set --mb {budgets}"),
     ];
     if setting.best_effort != Mode::None {
@@ -672,7 +675,7 @@ mod tests {
         assert_eq!(
             commands(Some(&setting), &problem, &pi),
             [
-                "memwarden guard start --period 1000us",
+                "memwarden guard start --period 1ms",
                 "memwarden guard set --mb 700,50,max,50",
                 "memwarden guard mode --best-effort proportional",
             ]

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use memwarden_platform::units::{parse_count, parse_whole_rate};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -63,14 +64,14 @@ pub struct Request {
 }
 
 impl Request {
-    /// Parses a list such as `1000,100,max`.
+    /// Parses a list such as `1000,100,max`; rates and counts can have a unit (`1G`, `20K`).
     ///
     /// # Errors
     /// When the list is empty, or an amount is 0, negative or not a number.
     pub fn parse(unit: Unit, list: &str) -> Result<Self, Error> {
         let amounts = list
             .split(',')
-            .map(|word| parse_amount(word.trim(), list))
+            .map(|word| parse_amount(unit, word.trim(), list))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             cpu: None,
@@ -122,20 +123,28 @@ impl Request {
     }
 }
 
-fn parse_amount(word: &str, list: &str) -> Result<Amount, Error> {
+fn parse_amount(unit: Unit, word: &str, list: &str) -> Result<Amount, Error> {
     if word == "max" {
         return Ok(Amount::Max);
     }
-    // Digits only: u64's parser would accept a plus sign.
-    let amount = if word.bytes().all(|byte| byte.is_ascii_digit()) {
-        word.parse().ok()
-    } else {
-        None
+    let amount = match unit {
+        Unit::Mb => parse_whole_rate(word).ok(),
+        Unit::Events => parse_count(word).ok(),
+        // Digits only: u64's parser would accept a plus sign.
+        Unit::Percent | Unit::Weight if word.bytes().all(|byte| byte.is_ascii_digit()) => {
+            word.parse().ok()
+        }
+        Unit::Percent | Unit::Weight => None,
+    };
+    let what = match unit {
+        Unit::Mb => "whole MB/s above 0 (or 512M, 1G)",
+        Unit::Events => "whole numbers above 0 (or 20K)",
+        Unit::Percent | Unit::Weight => "whole numbers above 0",
     };
     match amount {
         Some(amount) if amount > 0 => Ok(Amount::Limited(amount)),
         _ => Err(Error::BadInput(format!(
-            "budget `{word}` in `{list}`: give whole numbers above 0, or max for no budget"
+            "budget `{word}` in `{list}`: give {what}, or max for no budget"
         ))),
     }
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use memwarden_platform::cpus::{self, CpuSet};
+use memwarden_platform::units::parse_whole_rate;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use toml::Spanned;
@@ -149,10 +150,18 @@ impl Value for Mb {
         whole(number, MB_MAX).map(|mb| Self(Amount::Limited(mb)))
     }
     fn text(text: &str) -> Option<Self> {
-        (text == "max").then_some(Self(Amount::Max))
+        if text == "max" {
+            return Some(Self(Amount::Max));
+        }
+        let mb = parse_whole_rate(text).ok();
+        mb.filter(|mb| *mb <= MB_MAX)
+            .map(|mb| Self(Amount::Limited(mb)))
     }
     fn expected(f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "whole MB/s from 1 to {MB_MAX}, or \"max\" for no budget")
+        write!(
+            f,
+            "whole MB/s from 1 to {MB_MAX}, such as 1000 or \"1G\", or \"max\" for no budget"
+        )
     }
 }
 
@@ -662,6 +671,13 @@ rt = false
     }
 
     #[test]
+    fn a_budget_can_have_a_unit() {
+        let with = |text| wanted(text).unwrap();
+        assert_eq!(with("mb = [\"1G\", \"512M\"]"), with("mb = [1024, 512]"));
+        assert_ne!(with("mb = [\"1G\"]"), with("mb = [1000]"));
+    }
+
+    #[test]
     fn an_empty_file_wants_nothing() {
         let file = parse("").unwrap();
         assert_eq!(file.start_options(), StartOptions::default());
@@ -675,7 +691,7 @@ rt = false
             (
                 "mb = [1000, 0]",
                 "line 1, mb:",
-                "from 1 to 1048576, or \"max\"",
+                "from 1 to 1048576, such as 1000",
             ),
             (
                 "\nmb = [\n 1000,\n -5,\n]",

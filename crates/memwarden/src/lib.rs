@@ -17,7 +17,7 @@ mod verbs;
 
 /// Measures, traces and regulates memory traffic on multicore Linux.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(version, arg_required_else_help = true, after_help = memwarden_platform::units::RULE)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,

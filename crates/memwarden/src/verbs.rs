@@ -19,6 +19,7 @@ pub mod manual;
 pub mod maps;
 pub mod mmap;
 pub mod mymem;
+mod numbers;
 #[cfg(feature = "host")]
 mod on_lab;
 #[cfg(not(feature = "host"))]

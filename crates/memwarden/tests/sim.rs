@@ -378,7 +378,7 @@ fn bad_input_gets_one_line_that_names_it() {
     }
     for (line, expected) in [
         ("replay", "TRACE"),
-        ("replay good.trace --page-policy shut", "timeout:NS"),
+        ("replay good.trace --page-policy shut", "timeout:TIME"),
         (
             "generate --pattern zigzag --count 9 -o new",
             "random, stream",
@@ -390,7 +390,7 @@ fn bad_input_gets_one_line_that_names_it() {
             "from 0 (reads only) to 1",
         ),
         ("check --commands 0", "0 is not in"),
-        ("check --commands many", "invalid digit"),
+        ("check --commands many", "not a number"),
     ] {
         let told = desk.refusal(line);
         assert!(told.contains(expected), "{line}: {told}");
@@ -735,7 +735,7 @@ fn wrong_platforms_and_facts_get_one_line_that_names_them() {
     for (line, expected) in [
         ("", "PLATFORM"),
         ("my.toml --within 2", "from 0 to 1"),
-        ("my.toml --tries 0", "from 1 to 1000000"),
+        ("my.toml --tries 0", "not in 1..=1000000"),
         ("my.toml --compare-only --output new", "cannot be used with"),
         ("my.toml --replace", "--output"),
     ] {

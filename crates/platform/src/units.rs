@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sizes and times as typed on the command line.
+//! Sizes, rates, counts and times as typed on the command line.
+//!
+//! [`RULE`] is the rule; every option that takes one of these is parsed here.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,6 +11,13 @@ use serde::de::{Error as _, IntoDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Error, Result};
+
+/// The rule, for the program's help.
+pub const RULE: &str = "Numbers on the command line can have a unit:
+  sizes   K, M, G (2^10, 2^20, 2^30 bytes); a bare number is KiB, or bytes where the help says so
+  rates   MB/s are 2^20 bytes a second; K, M, G as for sizes: 512M is 512, 1G is 1024
+  counts  K, M, G (10^3, 10^6, 10^9)
+  times   ns, us, ms, s, m, h, such as 500us or 2.5s; a bare number is seconds for the length of a run or an interval";
 
 /// A size in bytes from `16384` (KiB, the traditional unit of these tools),
 /// `64K`, `64M` or `1G` (powers of two, optionally followed by `iB` or `B`).
@@ -24,27 +33,109 @@ pub fn parse_bytes(text: &str) -> Result<u64> {
 /// Parses a size; a number without a unit is shifted by `plain`. `how` is the syntax hint of an error.
 fn parse(text: &str, plain: u32, how: &str) -> Result<usize> {
     let invalid = |why: &str| Error::Invalid(format!("{why} ({how})"));
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+    let (digits, unit) = split(text);
+    let shift = match unit {
         "" => plain,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        _ => return Err(invalid("unknown unit")),
+        unit => binary(unit).ok_or_else(|| invalid("unknown unit"))?,
     };
     if digits.starts_with('-') {
         return Err(invalid("a size cannot be negative"));
     }
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(invalid("not a number"));
-    }
-    let number: usize = digits.parse().map_err(|_| invalid("too large a number"))?;
-    match number.checked_mul(1 << shift) {
-        Some(0) => Err(invalid("a size cannot be 0")),
+    let number = whole(digits).map_err(invalid)?;
+    match number.checked_mul(1 << shift).map(isize::try_from) {
+        Some(Ok(0)) => Err(invalid("a size cannot be 0")),
         // Pointer arithmetic is defined up to isize::MAX bytes.
-        Some(bytes) if isize::try_from(bytes).is_ok() => Ok(bytes),
+        Some(Ok(bytes)) => Ok(bytes.unsigned_abs()),
         _ => Err(invalid("too large a size")),
     }
+}
+
+/// A number's digits and its unit.
+fn split(text: &str) -> (&str, &str) {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    (digits, &text[digits.len()..])
+}
+
+/// The power of two of a size's unit.
+fn binary(unit: &str) -> Option<u32> {
+    match unit.to_ascii_lowercase().as_str() {
+        "k" | "kb" | "kib" => Some(10),
+        "m" | "mb" | "mib" => Some(20),
+        "g" | "gb" | "gib" => Some(30),
+        _ => None,
+    }
+}
+
+/// Digits only: the standard parser would accept a plus sign.
+fn whole(digits: &str) -> std::result::Result<u64, &'static str> {
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("not a number");
+    }
+    digits.parse().map_err(|_| "too large a number")
+}
+
+/// A rate in MB/s (2^20 bytes a second) from `1000` or `0.5` (MB/s), `512M` or `1G`; above 0.
+pub fn parse_rate(text: &str) -> Result<f64> {
+    let how = "a rate is MB/s, or has a unit: 1000, 0.5, 512M, 1G";
+    let invalid = |why: &str| Error::Invalid(format!("{why} ({how})"));
+    let (number, unit) = split(text);
+    let plain = number
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let value: f64 = match number.parse() {
+        Ok(value) if plain => value,
+        _ if number.starts_with('-') => return Err(invalid("a rate cannot be negative")),
+        _ => return Err(invalid("not a number")),
+    };
+    let shift = match unit {
+        "" => 20,
+        unit => binary(unit).ok_or_else(|| invalid("unknown unit"))?,
+    };
+    let mib_s = value * f64::from(1 << shift) / f64::from(1 << 20);
+    if mib_s == 0.0 {
+        return Err(invalid("a rate cannot be 0"));
+    }
+    if !mib_s.is_finite() {
+        return Err(invalid("too large a number"));
+    }
+    Ok(mib_s)
+}
+
+/// A rate in whole MB/s, like [`parse_rate`].
+pub fn parse_whole_rate(text: &str) -> Result<u64> {
+    let how = "a rate is whole MB/s, or has a unit: 1000, 512M, 1G";
+    let invalid = |why: &str| Error::Invalid(format!("{why} ({how})"));
+    let (digits, unit) = split(text);
+    let number = whole(digits).map_err(invalid)?;
+    let mib_s = match unit {
+        "" => Some(number),
+        unit => match binary(unit).ok_or_else(|| invalid("unknown unit"))? {
+            10 if number % 1024 != 0 => return Err(invalid("not whole MB/s")),
+            10 => Some(number >> 10),
+            shift => number.checked_mul(1 << (shift - 20)),
+        },
+    };
+    match mib_s.ok_or_else(|| invalid("too large a number"))? {
+        0 => Err(invalid("a rate cannot be 0")),
+        mib_s => Ok(mib_s),
+    }
+}
+
+/// A count from `300`, `20K`, `1M` or `1G` (powers of ten).
+pub fn parse_count(text: &str) -> Result<u64> {
+    let how = "a count is a whole number, or has a unit: 300, 20K, 1M";
+    let invalid = |why: &str| Error::Invalid(format!("{why} ({how})"));
+    let (digits, unit) = split(text);
+    let number = whole(digits).map_err(invalid)?;
+    let scale = match unit {
+        "" => 1,
+        "k" | "K" => 1_000,
+        "m" | "M" => 1_000_000,
+        "g" | "G" => 1_000_000_000,
+        _ => return Err(invalid("unknown unit")),
+    };
+    let count = number.checked_mul(scale);
+    count.ok_or_else(|| invalid("too large a number"))
 }
 
 /// A size in readable form: `64 B`, `32 KiB`, `16 MiB`, `1.5 GiB`.
@@ -65,13 +156,17 @@ pub fn size_text(bytes: u64) -> String {
     }
 }
 
-/// A time from `5` or `0.5` (seconds), `100us`, `100ms`, `2s`, `1m`.
-pub fn parse_duration(text: &str) -> Result<Duration> {
-    duration(
-        text,
-        Some(SECOND),
-        "a time is seconds, or has a unit: 5, 0.5, 100ms, 50us",
-    )
+/// A time from `5` or `0.5` (seconds), `100us`, `100ms`, `2s`, `1m`: for the length of a run and the like, of which a bare
+/// number is seconds everywhere. A [`Time`] parsed from a text otherwise needs its unit.
+pub fn parse_seconds(text: &str) -> Result<Time> {
+    let how = "a time is seconds, or has a unit: 5, 0.5, 100ms, 50us";
+    duration(text, Some(SECOND), how).map(Time)
+}
+
+/// A time from `30000` (nanoseconds), `30us` or `1ms`.
+pub fn parse_nanoseconds(text: &str) -> Result<Time> {
+    let how = "a time is nanoseconds, or has a unit: 30000, 30us, 1ms";
+    duration(text, Some(1), how).map(Time)
 }
 
 /// Nanoseconds in a second.
@@ -172,6 +267,9 @@ impl fmt::Display for Size {
 pub struct Time(Duration);
 
 impl Time {
+    /// The longest time that can be given.
+    pub const LONGEST: Self = Self(LONGEST);
+
     /// No time.
     pub const ZERO: Self = Self(Duration::ZERO);
 
@@ -179,6 +277,18 @@ impl Time {
     #[must_use]
     pub const fn ms(ms: u64) -> Self {
         Self(Duration::from_millis(ms))
+    }
+
+    /// A time of that many microseconds.
+    #[must_use]
+    pub const fn us(us: u64) -> Self {
+        Self(Duration::from_micros(us))
+    }
+
+    /// A time of that many nanoseconds.
+    #[must_use]
+    pub const fn ns(ns: u64) -> Self {
+        Self(Duration::from_nanos(ns))
     }
 
     /// The time.
@@ -215,9 +325,9 @@ impl FromStr for Time {
     }
 }
 
-/// In a form that can be parsed, in the largest unit that gives at least 1: `500us`, `20ms`, `2.5s`.
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Time {
+    /// The number and the unit, in the largest unit that gives at least 1.
+    fn parts(self) -> (String, &'static str) {
         let nanoseconds = self.0.as_nanos();
         let (unit, name) = match nanoseconds {
             0 => (1, "s"),
@@ -226,14 +336,30 @@ impl fmt::Display for Time {
             1_000_000..1_000_000_000 => (1_000_000, "ms"),
             _ => (1_000_000_000, "s"),
         };
-        write!(f, "{}", nanoseconds / unit)?;
-        let rest = nanoseconds % unit;
-        if rest != 0 {
-            let width = unit.ilog10() as usize;
-            let digits = format!("{rest:0width$}");
-            write!(f, ".{}", digits.trim_end_matches('0'))?;
-        }
-        f.write_str(name)
+        let (whole, rest) = (nanoseconds / unit, nanoseconds % unit);
+        let width = unit.ilog10() as usize;
+        let number = match rest {
+            0 => whole.to_string(),
+            rest => format!("{whole}.{rest:0width$}")
+                .trim_end_matches('0')
+                .to_owned(),
+        };
+        (number, name)
+    }
+
+    /// The time for people: `500 us`, `20 ms`, `2.5 s`.
+    #[must_use]
+    pub fn text(self) -> String {
+        let (number, unit) = self.parts();
+        format!("{number} {unit}")
+    }
+}
+
+/// In a form that can be parsed, in the largest unit that gives at least 1: `500us`, `20ms`, `2.5s`.
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, unit) = self.parts();
+        write!(f, "{number}{unit}")
     }
 }
 
@@ -366,7 +492,7 @@ mod tests {
             ("0", 0),
         ] {
             assert_eq!(
-                parse_duration(text).unwrap().as_nanos(),
+                u128::from(parse_seconds(text).unwrap().as_ns()),
                 nanoseconds,
                 "{text}"
             );
@@ -386,8 +512,86 @@ mod tests {
             ("1,5", "not a number"),
             ("1 s", "not a number"),
         ] {
-            let message = parse_duration(text).unwrap_err().to_string();
+            let message = parse_seconds(text).unwrap_err().to_string();
             assert!(message.contains(why), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn rates_are_mb_s_of_2_20_bytes_unless_they_say() {
+        for (text, mib_s) in [
+            ("1000", 1000.0),
+            ("0.5", 0.5),
+            ("512M", 512.0),
+            ("1G", 1024.0),
+            ("1.5g", 1536.0),
+            ("512K", 0.5),
+        ] {
+            assert!((parse_rate(text).unwrap() - mib_s).abs() < 1e-9, "{text}");
+        }
+        for (text, mib_s) in [("1000", 1000), ("512M", 512), ("1G", 1024), ("2048K", 2)] {
+            assert_eq!(parse_whole_rate(text).unwrap(), mib_s, "{text}");
+        }
+        for (text, why) in [
+            ("0", "cannot be 0"),
+            ("-1", "negative"),
+            ("", "not a number"),
+            ("inf", "not a number"),
+            ("1e3", "not a number"),
+            ("10T", "unknown unit"),
+        ] {
+            let message = parse_rate(text).unwrap_err().to_string();
+            assert!(message.contains(why), "{text}: {message}");
+        }
+        for (text, why) in [
+            ("0", "cannot be 0"),
+            ("0M", "cannot be 0"),
+            ("-1", "not a number"),
+            ("+1", "not a number"),
+            ("1.5G", "not a number"),
+            ("500K", "not whole MB/s"),
+            ("99999999999999999999", "too large"),
+            ("99999999999999999G", "too large"),
+        ] {
+            let message = parse_whole_rate(text).unwrap_err().to_string();
+            assert!(message.contains(why), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn counts_are_decimal() {
+        for (text, count) in [("0", 0), ("300", 300), ("20K", 20_000), ("1m", 1_000_000)] {
+            assert_eq!(parse_count(text).unwrap(), count, "{text}");
+        }
+        for (text, why) in [
+            ("", "not a number"),
+            ("-1", "not a number"),
+            ("1Mi", "unknown unit"),
+            ("1e3", "not a number"),
+            ("99999999999999999G", "too large"),
+        ] {
+            let message = parse_count(text).unwrap_err().to_string();
+            assert!(message.contains(why), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_bare_quantum_is_nanoseconds() {
+        for (text, ns) in [("30000", 30_000), ("30us", 30_000), ("0", 0)] {
+            assert_eq!(parse_nanoseconds(text).unwrap().as_ns(), ns, "{text}");
+        }
+        assert!(parse_nanoseconds("1.5").is_err());
+    }
+
+    #[test]
+    fn times_for_people() {
+        for (us, text) in [
+            (20_000, "20 ms"),
+            (500, "500 us"),
+            (2_500_000, "2.5 s"),
+            (0, "0 s"),
+        ] {
+            assert_eq!(Time::us(us).text(), text);
         }
     }
 
@@ -465,7 +669,10 @@ mod tests {
         fn any_text_is_a_size_or_an_error(text in ".*") {
             let _ = parse_size(&text);
             let _ = parse_bytes(&text);
-            let _ = parse_duration(&text);
+            let _ = parse_seconds(&text);
+            let _ = parse_rate(&text);
+            let _ = parse_whole_rate(&text);
+            let _ = parse_count(&text);
             let _ = text.parse::<Time>();
         }
     }

@@ -3,13 +3,8 @@
 
 use memwarden_run::{Summary, Whole};
 
-use crate::number::figure;
-
 #[cfg(feature = "html")]
 pub(crate) use charts::{SPREAD, chart, spread};
-
-/// Above this, times are written in microseconds.
-const LONG_NS: f64 = 10_000.0;
 
 /// The distinct values, in their order.
 pub(crate) fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
@@ -33,15 +28,6 @@ pub(crate) fn sizes(all: impl Iterator<Item = u64>) -> Vec<u64> {
     sizes.sort_unstable();
     sizes.dedup();
     sizes
-}
-
-/// A time in a sentence.
-pub(crate) fn time_text(ns: f64) -> String {
-    if ns < LONG_NS {
-        format!("{} ns", figure(ns))
-    } else {
-        format!("{} us", figure(ns / 1000.0))
-    }
 }
 
 #[cfg(feature = "html")]

@@ -5,7 +5,9 @@ use memwarden_run::{Case, Figure, GuardSettings, Summary};
 use serde_json::Value;
 
 use crate::Table;
-use crate::number::{NOT_MEASURED, counted, figure, interval, name_and_unit, named, optional};
+use crate::number::{
+    NOT_MEASURED, counted, figure, interval, name_and_unit, named, optional, time_text,
+};
 
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let cases = counted(summary.cases.len(), "case");
@@ -24,12 +26,10 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let highest = measured().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let metric = &lowest.0.metric(key)?.metric;
     let (name, unit) = name_and_unit(metric);
-    let show = |v: f64| {
-        if unit.is_empty() {
-            figure(v)
-        } else {
-            format!("{} {unit}", figure(v))
-        }
+    let show = |v: f64| match unit {
+        "" => figure(v),
+        "ns" => time_text(v),
+        unit => format!("{} {unit}", figure(v)),
     };
     Some(if summary.cases.len() == 1 {
         format!(

@@ -69,6 +69,22 @@ pub fn interval(ends: Option<[f64; 2]>) -> String {
     )
 }
 
+/// The unit of time in which a figure of that many ns is short, and its ns: below 10 us it is ns, as for a memory's latency.
+pub fn time_unit(ns: f64) -> (f64, &'static str) {
+    match ns.abs() {
+        below if below < 1e4 => (1.0, "ns"),
+        below if below < 1e6 => (1e3, "us"),
+        below if below < 1e9 => (1e6, "ms"),
+        _ => (1e9, "s"),
+    }
+}
+
+/// A time in a sentence: `676.1 ns`, `18.7 us`, `20 ms`.
+pub fn time_text(ns: f64) -> String {
+    let (divisor, unit) = time_unit(ns);
+    format!("{} {unit}", figure(ns / divisor))
+}
+
 /// A name in words, and its unit: `throttle_latency_ns` is (`throttle latency`, `ns`).
 pub fn name_and_unit(name: &str) -> (String, &'static str) {
     const UNITS: [(&str, &str); 14] = [
@@ -155,6 +171,20 @@ mod tests {
         );
         assert_eq!([1.05, 3.944, 112.4].map(times), ["1.05", "3.94", "112"]);
         assert_eq!(bytes(524_288), "512\u{a0}KiB");
+    }
+
+    #[test]
+    fn a_time_has_the_unit_in_which_it_is_short() {
+        for (ns, text) in [
+            (0.0, "0 ns"),
+            (676.1, "676.1 ns"),
+            (9999.0, "9999 ns"),
+            (20_000.0, "20 us"),
+            (20e6, "20 ms"),
+            (2.5e9, "2.5 s"),
+        ] {
+            assert_eq!(time_text(ns), text);
+        }
     }
 
     #[test]

@@ -2,16 +2,20 @@
 //! `memwarden bandwidth`, and the program called `bandwidth`.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Result;
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use memwarden_platform::{Root, units};
+use memwarden_platform::Root;
+use memwarden_platform::units::{self, Time};
 use memwarden_workloads::bandwidth::{self, Access, Config, DESCRIPTOR};
 use memwarden_workloads::remarks;
 
 use super::output;
 use super::workload::{self, ResultLine, WorkloadArgs};
+use crate::verbs::numbers::{count_in, time_in};
+
+/// A line of output costs about 10 us; a shorter interval would measure the printing.
+const INTERVAL_MIN: Time = Time::ms(1);
 
 /// The options of `bandwidth`.
 #[derive(Debug, clap::Args)]
@@ -27,21 +31,21 @@ pub struct Args {
     /// How lines are touched
     #[arg(short = 'a', value_name = "ACCESS", default_value = "read", value_parser = access_names(), conflicts_with = "fresh_pages")]
     access: String,
-    /// Run for this time; 0 runs until killed
-    #[arg(short = 't', value_name = "SECONDS", default_value = "5", value_parser = units::parse_duration, allow_negative_numbers = true)]
-    duration: Duration,
+    /// Run for this time, seconds or with a unit; 0 runs until killed
+    #[arg(short = 't', value_name = "SECONDS", default_value = "5", value_parser = units::parse_seconds, allow_negative_numbers = true)]
+    duration: Time,
     /// Maximum number of passes over the buffer; 0 means no limit
-    #[arg(short = 'i', value_name = "ITERATIONS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("-i")))]
+    #[arg(short = 'i', value_name = "ITERATIONS", default_value_t = 0, value_parser = count_in::<u64>(DESCRIPTOR.limit("-i")))]
     iterations: u64,
     /// Map, touch and unmap new pages: each one costs a page fault and counts as
     /// a whole page
     #[arg(long, conflicts_with_all = ["bank_mask", "huge_pages", "stride"])]
     fresh_pages: bool,
-    /// Print the rate at this interval while running (such as 100ms)
-    #[arg(long, value_name = "TIME", value_parser = interval)]
-    interval: Option<Duration>,
-    /// Keep to this pace, in MB/s (2^20 bytes a second)
-    #[arg(long, value_name = "RATE", value_parser = rate, allow_negative_numbers = true)]
+    /// Print the rate at this interval while running: seconds, or with a unit (100ms)
+    #[arg(long, value_name = "TIME", value_parser = time_in(units::parse_seconds, INTERVAL_MIN..=Time::LONGEST, "an interval is at least 1ms"))]
+    interval: Option<Time>,
+    /// Keep to this pace: MB/s (2^20 bytes a second), or with a unit (512M, 1G)
+    #[arg(long, value_name = "RATE", value_parser = units::parse_rate, allow_negative_numbers = true)]
     mb: Option<f64>,
 }
 
@@ -51,23 +55,6 @@ fn access_names() -> PossibleValuesParser {
     PossibleValuesParser::new(
         named.map(|access| PossibleValue::new(access.name()).help(access.descriptor().help)),
     )
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    match units::parse_duration(text) {
-        // A line of output costs about 10 us; a shorter interval would measure the printing.
-        Ok(time) if time < Duration::from_millis(1) => Err("an interval is at least 1ms".into()),
-        Ok(time) => Ok(time),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-fn rate(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(rate) if f64::is_finite(rate) && rate > 0.0 => Ok(rate),
-        Ok(_) => Err("a pace must be above 0".into()),
-        Err(_) => Err("not a number of MB/s".into()),
-    }
 }
 
 /// Moves memory and prints the rate.
@@ -83,10 +70,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
         access: Access::named(name).expect("the parser lets no other name through"),
         buffer: args.workload.buffer(),
         placement: args.workload.placement(),
-        duration: (!args.duration.is_zero()).then_some(args.duration),
+        duration: (!args.duration.is_zero()).then_some(args.duration.duration()),
         iterations: (args.iterations > 0).then_some(args.iterations),
         rate_mib_s: args.mb,
-        interval: args.interval,
+        interval: args.interval.map(Time::duration),
     };
     let outcome = bandwidth::run(&config, &signals.stop, &mut reporter)?;
     let notes = remarks::bandwidth(

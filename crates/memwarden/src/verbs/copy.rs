@@ -14,7 +14,7 @@ use clap::Subcommand;
 use clap::builder::NonEmptyStringValueParser;
 use memwarden_experiments::Settings;
 use memwarden_experiments::copy::{Engine, dat};
-use memwarden_platform::units::parse_bytes;
+use memwarden_platform::units::{Time, parse_bytes, parse_nanoseconds};
 use serde::{Serialize, Serializer};
 
 use super::experiment::{Place, on};
@@ -75,14 +75,14 @@ struct PolicyArgs {
     #[arg(long)]
     #[serde(serialize_with = "on")]
     fold: bool,
-    /// dma-priority: first part of each window, in which only the high channels run, ns [default: 30000]
-    #[arg(long, value_name = "NS")]
-    #[serde(rename = "quantum_high_ns")]
-    quantum_high: Option<u64>,
-    /// dma-priority: the rest of the window, ns [default: 60000]
-    #[arg(long, value_name = "NS")]
-    #[serde(rename = "quantum_low_ns")]
-    quantum_low: Option<u64>,
+    /// dma-priority: first part of each window, in which only the high channels run: ns, or with a unit [default: 30us]
+    #[arg(long, value_name = "TIME", value_parser = parse_nanoseconds)]
+    #[serde(rename = "quantum_high_ns", serialize_with = "nanoseconds")]
+    quantum_high: Option<Time>,
+    /// dma-priority: the rest of the window: ns, or with a unit [default: 60us]
+    #[arg(long, value_name = "TIME", value_parser = parse_nanoseconds)]
+    #[serde(rename = "quantum_low_ns", serialize_with = "nanoseconds")]
+    quantum_low: Option<Time>,
     /// dma-priority: the high channels [default: 0]
     #[arg(long, value_name = "CHANNEL,...", value_delimiter = ',')]
     high: Option<Vec<u32>>,
@@ -90,6 +90,10 @@ struct PolicyArgs {
     #[arg(long)]
     #[serde(serialize_with = "on")]
     no_compare: bool,
+}
+
+fn nanoseconds<S: Serializer>(time: &Option<Time>, serializer: S) -> Result<S::Ok, S::Error> {
+    time.map(Time::as_ns).serialize(serializer)
 }
 
 #[cfg(feature = "host")]

@@ -29,7 +29,9 @@ use memwarden_guard::{
 
 use memwarden_platform::Root;
 use memwarden_platform::cpus::CpuSet;
+use memwarden_platform::units::parse_whole_rate;
 
+use crate::verbs::numbers::bytes_in;
 use budgets::Budgets;
 
 /// Give each core a budget of memory traffic, and throttle cores that exceed it
@@ -138,11 +140,11 @@ struct Options {
     /// Length of a period, such as 1ms or 500us [default: 1ms]
     #[arg(long, value_name = "TIME", value_parser = period)]
     period: Option<u64>,
-    /// Bytes that one event stands for [default: a cache line; for page-faults a page]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 20), allow_negative_numbers = true)]
+    /// Bytes that one event stands for: bytes, or with a unit (4K) [default: a cache line; for page-faults a page]
+    #[arg(long, value_name = "N", value_parser = bytes_in(1..=1 << 20), allow_negative_numbers = true)]
     bytes_per_event: Option<u64>,
-    /// Worst-case bandwidth of the memory, in MB/s (see guard calibrate)
-    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..), allow_negative_numbers = true)]
+    /// Worst-case bandwidth of the memory: MB/s (2^20 bytes a second), or with a unit (1G); see guard calibrate
+    #[arg(long, value_name = "RATE", value_parser = parse_whole_rate, allow_negative_numbers = true)]
     maxbw: Option<u64>,
     /// Don't count the kernel's own traffic
     #[arg(long)]
@@ -521,9 +523,9 @@ mod tests {
             ("start --period 1s1", "no unit"),
             ("start --period 10us", "between 50us and 1000ms"),
             ("start --period 2s", "between 50us and 1000ms"),
-            ("start --bytes-per-event 0", "0 is not in"),
+            ("start --bytes-per-event 0", "a size cannot be 0"),
             ("start --bytes-per-event -1", "-1"),
-            ("start --maxbw 0", "0 is not in"),
+            ("start --maxbw 0", "a rate cannot be 0"),
             ("start --backend kernel", "kernel"),
             ("set", "required"),
             ("set --mb 0", "budget `0`"),

@@ -9,12 +9,13 @@ use memwarden_experiments::interfere::{self, Config};
 use memwarden_experiments::program::Delimiter;
 use memwarden_experiments::{Backend, GuardSpec, Settings, Workload};
 use memwarden_platform::cpus::CpuSet;
-use memwarden_platform::units::{Size, Time};
+use memwarden_platform::units::{Size, Time, parse_seconds};
 use memwarden_run::studies::interfere::Summary;
 use serde::Serialize;
 
 use super::experiment::{ON_OR_A_MODEL, Place, Target, off, on};
 use super::on_lab::{Lab, not_native};
+use crate::verbs::numbers::{bytes_in, count};
 
 /// Measure a victim's slowdown by other cores' traffic, without and with a guard
 #[derive(clap::Args, Serialize)]
@@ -45,7 +46,7 @@ pub struct Args {
     victim_memory: Option<Size>,
     /// The victim's passes over its buffer in each repeat; for a program, its jobs [default: as many as fit into
     /// --window; 100 jobs; with --on lab 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u64>)]
     victim_iterations: Option<u64>,
     /// Aggressors; each kind is measured separately (comma-separated): latency, bandwidth:KIND, or with --on
     /// sim:PLATFORM trace:FILE, or one of the first two in one bank (bandwidth:write:bank=0)
@@ -63,7 +64,7 @@ pub struct Args {
     #[arg(long, value_name = "BUDGETS")]
     guard: Option<Vec<GuardSpec>>,
     /// Runs of each case
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
     repeat: Option<u32>,
     /// The regulator: auto, module, user, or null (regulates nothing)
     #[arg(long, value_name = "NAME")]
@@ -79,28 +80,28 @@ pub struct Args {
     #[serde(serialize_with = "on")]
     combined: bool,
     /// Bytes that one event stands for
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = bytes_in(1..=u64::MAX))]
     bytes_per_event: Option<u64>,
     /// The guard's period, such as 1ms or 500us
     #[arg(long, value_name = "TIME")]
     period: Option<Time>,
     /// Time between the start of the aggressors and the start of the victim
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
     settle: Option<Time>,
     /// Minimum time for which each guarded case is watched without a break, in every period; its aggressors continue
     /// after the victim's last run [default: 2.5s]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
     hold: Option<Time>,
     /// Minimum time of a last case with all aggressors, watched without a break; 0s leaves it out
     /// [default: 0s; with --on lab 5s]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
     long_case: Option<Time>,
     /// Budgets of the long case [default: those of the last --guard; with --on lab small ones]
     #[arg(long, value_name = "BUDGETS")]
     long_guard: Option<GuardSpec>,
     /// Time of each run of the victim, without --victim-iterations; with --on sim:PLATFORM in simulated time
     /// [default: 1s; with --on sim 20ms]
-    #[arg(long, value_name = "TIME", conflicts_with = "victim_iterations")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, conflicts_with = "victim_iterations")]
     window: Option<Time>,
     /// Skip the guard's self-test
     #[arg(long)]
@@ -245,7 +246,7 @@ mod tests {
             (&["--period", "5"], "no unit"),
             (&["--period", "1ns"], "period 1ns"),
             (&["--victim-memory", "12Q"], "'12Q' for '--victim-memory"),
-            (&["--bytes-per-event", "0"], "0 is not in"),
+            (&["--bytes-per-event", "0"], "a size cannot be 0"),
             (&["--backend", "kernel"], "backend `kernel`"),
             (&["--config", "/nonexistent.toml"], "/nonexistent.toml"),
             (&["--on", "moon"], "moon"),

@@ -3,11 +3,10 @@
 
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use memwarden_experiments::program::{self, Config, Delimiter, Outcome, Release};
-use memwarden_platform::units;
+use memwarden_platform::units::Time;
 use memwarden_workloads::Placement;
 use memwarden_workloads::periodic::Job;
 use serde::Serialize;
@@ -15,6 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGQUIT};
 
 use super::periodic::{miss_line, time_line};
 use super::{output, workload};
+use crate::verbs::numbers::count_in;
 
 /// Time the jobs of your own program, delimited by its runs, its lines, or its marks
 #[derive(Debug, clap::Args)]
@@ -35,14 +35,14 @@ pub struct Args {
     )]
     by: Delimiter,
     /// Jobs; with --period, releases
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = count_in::<u64>(1..=1_000_000))]
     jobs: u64,
     /// Time between two releases [default: a job begins when the previous one has ended]
-    #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
-    period: Option<Duration>,
+    #[arg(long, value_name = "TIME")]
+    period: Option<Time>,
     /// Time from a release to its deadline [default: the period]
-    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, requires = "period")]
-    deadline: Option<Duration>,
+    #[arg(long, value_name = "TIME", requires = "period")]
+    deadline: Option<Time>,
     /// Run on this CPU
     #[arg(short = 'c', value_name = "CPU")]
     cpu: Option<usize>,
@@ -113,7 +113,10 @@ impl Args {
         if deadline.is_zero() || deadline > period {
             bail!("--deadline: give one above 0 and not above the period");
         }
-        Ok(Some(Release { period, deadline }))
+        Ok(Some(Release {
+            period: period.duration(),
+            deadline: deadline.duration(),
+        }))
     }
 }
 

@@ -743,7 +743,7 @@ mod tests {
             ("run --timeout 0s -- true", "give a time of at least 1s"),
             (
                 "run --timeout soon -- true",
-                "unknown unit (a time is a number and a unit",
+                "unknown unit (a time is seconds, or has a unit",
             ),
             ("shell --timeout 3s", "unexpected argument '--timeout'"),
             ("status extra", "unexpected argument 'extra'"),

@@ -5,12 +5,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use memwarden_platform::{Root, units};
+use memwarden_platform::Root;
+use memwarden_platform::units::{self, Time};
 use memwarden_workloads::latency::{self, Config, DESCRIPTOR};
 use memwarden_workloads::remarks;
 
 use super::output;
 use super::workload::{self, ResultLine, WorkloadArgs};
+use crate::verbs::numbers::count_in;
 
 /// Default time limit without a number of iterations: 16 MiB of the slowest memory need less for the traditional 100
 /// iterations.
@@ -31,13 +33,13 @@ pub struct Args {
     #[arg(short = 's')]
     sequential: bool,
     /// Laps around the buffer; 0 runs until killed [default: 100 at most; without limit with -t]
-    #[arg(short = 'i', value_name = "ITERATIONS", value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("-i")))]
+    #[arg(short = 'i', value_name = "ITERATIONS", value_parser = count_in::<u64>(DESCRIPTOR.limit("-i")))]
     iterations: Option<u64>,
-    /// Time limit; the lap during which it passes is the last. 0 means no limit [default: 10s, without limit with -i]
-    #[arg(short = 't', value_name = "SECONDS", value_parser = units::parse_duration)]
-    duration: Option<Duration>,
+    /// Time limit, seconds or with a unit; the lap during which it passes is the last. 0 means no limit [default: 10s, without limit with -i]
+    #[arg(short = 't', value_name = "SECONDS", value_parser = units::parse_seconds)]
+    duration: Option<Time>,
     /// Parallel chases, to measure memory-level parallelism
-    #[arg(long, value_name = "CHASES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("--mlp")))]
+    #[arg(long, value_name = "CHASES", default_value_t = 1, value_parser = count_in::<u64>(DESCRIPTOR.limit("--mlp")))]
     mlp: u64,
     /// Seed of the random order; the same seed gives the same order
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
@@ -59,7 +61,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         },
         within: match (args.iterations, args.duration) {
             (None, None) => Some(USUAL_TIME),
-            (_, duration) => duration.filter(|time| !time.is_zero()),
+            (_, duration) => duration.filter(|time| !time.is_zero()).map(Time::duration),
         },
         mlp: usize::try_from(args.mlp)?,
         seed: args.seed,

@@ -16,6 +16,7 @@ use serde::{Serialize, Serializer};
 
 use super::experiment::{Place, on};
 use super::on_lab::MachineArgs;
+use crate::verbs::numbers::count;
 
 /// Measure the cost of a mapping: six ways to map memory, random and sequential walks, alone or beside a competitor
 #[derive(clap::Args)]
@@ -57,14 +58,14 @@ struct WalkArgs {
     #[arg(long, value_name = "ACCESS,...", value_delimiter = ',')]
     access: Option<Vec<Access>>,
     /// Walks over the 32 KiB in each step [default: 16]
-    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = count::<u64>)]
     locality: Option<Vec<u64>>,
     /// The mapping's size [default: 1G; lab: 64M]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     #[serde(rename = "size_bytes")]
     size: Option<u64>,
     /// Outer steps of a walk [default: 1048576; lab: 256]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u64>)]
     outer: Option<u64>,
     /// Source of the counters: auto (the machine, otherwise a model), hw, sim [default: auto]
     #[arg(long, value_name = "SOURCE")]
@@ -76,7 +77,7 @@ struct WalkArgs {
     #[arg(long, value_name = "on|off")]
     prefetcher: Option<Switch>,
     /// Model only the first N outer steps of each walk [default: 8192; lab: 64]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u64>)]
     model_outer: Option<u64>,
     /// Competitors, each measured separately: none, fork (a child on the same CPU), background (a program on any CPU)
     /// [default: none]
@@ -99,7 +100,7 @@ struct WalkArgs {
     #[arg(long, value_name = "HOW")]
     flush: Option<Flush>,
     /// Walks of each case [default: 3; lab: 2]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
     repeat: Option<u32>,
     /// Seed of the random places [default: 1]
     #[arg(long, value_name = "N")]
@@ -255,7 +256,7 @@ mod tests {
             (&["--size", "16K"], "does not fit"),
             (&["--size", "9999999G"], "--size"),
             (&["--outer", "0"], "--outer 0"),
-            (&["--outer", "2^20"], "invalid digit"),
+            (&["--outer", "2^20"], "not a number"),
             (&["--counters", "perf"], "give one of auto, hw, sim"),
             (
                 &["--platform", "vax"],

@@ -10,7 +10,7 @@ use memwarden_experiments::{Error, Interrupt, Progress};
 use memwarden_lab::{
     Board, Cache, Clock, Flavour, Kernel, KernelChoice, LabOutcome, Machine, ModelledMemory, Source,
 };
-use memwarden_platform::units::Time;
+use memwarden_platform::units::{Time, parse_seconds};
 use memwarden_run::{Existing, LabFacts, Partial, Recorded, Run};
 
 use super::experiment::{Found, Target};
@@ -80,12 +80,11 @@ pub fn not_native(on: &Target, option: &str, given: bool) -> anyhow::Result<()> 
 
 /// Parses the time limit of an emulated machine's run.
 pub fn parse_limit(text: &str) -> Result<Duration, String> {
-    let time: Result<Time, _> = text.parse();
-    let limit = time.map_err(|error| error.to_string())?.duration();
-    if limit < Duration::from_secs(1) {
+    let time = parse_seconds(text).map_err(|error| error.to_string())?;
+    if time < Time::ms(1000) {
         return Err("give a time of at least 1s, such as 90s or 30m".into());
     }
-    Ok(limit)
+    Ok(time.duration())
 }
 
 fn parse_clock(text: &str) -> Result<Clock, String> {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use memwarden_platform::{Root, units};
+use memwarden_platform::Root;
+use memwarden_platform::units::{self, Time};
 use memwarden_run::Metric;
 use memwarden_workloads::bandwidth::Access;
 use memwarden_workloads::periodic::{self, Config, DESCRIPTOR, FirstMiss, Job, Outcome};
@@ -16,6 +17,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{output, workload};
+use crate::verbs::numbers::count_in;
 
 /// Interval between checks for a missed deadline: immediate for a reader, with few wake-ups on the task's CPU.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -32,19 +34,19 @@ pub struct Args {
     #[arg(short = 'm', value_name = "SIZE", default_value = "8100", hide_default_value = true, value_parser = units::parse_size)]
     bytes: usize,
     /// Frames in memory; the jobs alternate between them. With enough frames no cache holds the next one
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("--frames")))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = count_in::<u64>(DESCRIPTOR.limit("--frames")))]
     frames: u64,
     /// Access of a job to its frame
     #[arg(short = 'a', value_name = "ACCESS", default_value = "read", value_parser = access_names())]
     access: String,
     /// Time between two releases
-    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = units::parse_duration)]
-    period: Duration,
+    #[arg(long, value_name = "TIME", default_value = "20ms")]
+    period: Time,
     /// Time from a release to its deadline
-    #[arg(long, value_name = "TIME", default_value = "13ms", value_parser = units::parse_duration)]
-    deadline: Duration,
+    #[arg(long, value_name = "TIME", default_value = "13ms")]
+    deadline: Time,
     /// Releases
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("--jobs")))]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = count_in::<u64>(DESCRIPTOR.limit("--jobs")))]
     jobs: u64,
     /// Run on this CPU
     #[arg(short = 'c', value_name = "CPU")]
@@ -86,8 +88,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
             nice: None,
             fifo_priority: args.fifo_priority,
         },
-        period: args.period,
-        deadline: args.deadline,
+        period: args.period.duration(),
+        deadline: args.deadline.duration(),
         jobs: args.jobs,
     };
     let first_miss = FirstMiss::default();

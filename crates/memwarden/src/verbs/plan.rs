@@ -23,6 +23,7 @@ use super::experiment::parsed;
 use super::foreign::Interrupted;
 use super::terminal::Bar;
 use super::{outcome, output};
+use crate::verbs::numbers::count;
 
 /// Find budgets with which a task meets its deadline while the load beside it keeps as much bandwidth as possible
 #[derive(clap::Args, Serialize)]
@@ -68,7 +69,7 @@ pub struct Args {
     #[arg(long, value_enum)]
     maximise: Option<MaximiseArg>,
     /// Jobs of each run; the recommended setting runs four times as many, or as many as --confidence needs [default: 5]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u64>)]
     jobs: Option<u64>,
     /// Seed for the placement of the workloads' pages [default: 1]
     #[arg(long, value_name = "N")]

@@ -10,13 +10,14 @@ use memwarden_experiments::program::Delimiter;
 use memwarden_experiments::realtime::{self, Config, Load, Setting};
 use memwarden_experiments::{Backend, Settings, Workload};
 use memwarden_platform::cpus::CpuSet;
-use memwarden_platform::units::{Size, Time};
+use memwarden_platform::units::{Size, Time, parse_seconds};
 use memwarden_run::studies::realtime::Summary;
 use memwarden_workloads::periodic::DESCRIPTOR;
 use serde::Serialize;
 
 use super::experiment::{ON_OR_A_MODEL, Place, off, on};
 use super::on_lab::{Lab, not_native};
+use crate::verbs::numbers::{bytes_in, count, count_in};
 
 /// Count the deadlines that a real-time task misses beside a load, without and with a guard
 #[derive(clap::Args, Serialize)]
@@ -47,7 +48,7 @@ pub struct Args {
     #[arg(long, value_name = "SIZE")]
     frame: Option<Size>,
     /// Frames in memory; the jobs alternate between them. With enough frames no cache holds the next one
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("--frames")))]
+    #[arg(long, value_name = "N", value_parser = count_in::<u64>(DESCRIPTOR.limit("--frames")))]
     frames: Option<u64>,
     /// Time between two releases of the task
     #[arg(long, value_name = "TIME")]
@@ -56,7 +57,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME")]
     deadline: Option<Time>,
     /// Releases in each run
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u64>)]
     jobs: Option<u64>,
     /// Run without SCHED_FIFO and locked memory
     #[arg(long)]
@@ -77,7 +78,7 @@ pub struct Args {
     #[arg(long, value_name = "BUDGETS")]
     guard: Option<Vec<Setting>>,
     /// Runs of each case; the cases alternate
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
     repeat: Option<u32>,
     /// The regulator: auto, module, user, or null (regulates nothing)
     #[arg(long, value_name = "NAME")]
@@ -93,13 +94,13 @@ pub struct Args {
     #[serde(serialize_with = "on")]
     combined: bool,
     /// Bytes that one event stands for
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = bytes_in(1..=u64::MAX))]
     bytes_per_event: Option<u64>,
     /// The guard's period, such as 1ms or 500us
     #[arg(long, value_name = "TIME")]
     guard_period: Option<Time>,
     /// Time between the start of a load and the start of the task
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
     settle: Option<Time>,
     /// Shell command to run at the first missed deadline of each case
     #[arg(long, value_name = "CMD", value_parser = NonEmptyStringValueParser::new())]
@@ -228,7 +229,7 @@ mod tests {
             (&["--cpus", "3-1"], "runs backwards"),
             (&["--cpus", "0-3"], "CPU 0 is both"),
             (&["--jobs", "0"], "--jobs 0"),
-            (&["--jobs", "many"], "invalid digit"),
+            (&["--jobs", "many"], "not a number"),
             (&["--repeat", "0"], "--repeat 0"),
             (&["--frame", "8MQ"], "'8MQ' for '--frame"),
             (&["--frame", ""], "--frame"),
@@ -237,7 +238,7 @@ mod tests {
             (&["--deadline", "0s"], "--deadline 0s"),
             (&["--guard-period", "1ns"], "period 1ns"),
             (&["--load-memory", "12Q"], "'12Q' for '--load-memory"),
-            (&["--bytes-per-event", "0"], "0 is not in"),
+            (&["--bytes-per-event", "0"], "a size cannot be 0"),
             (&["--backend", "moon"], "backend `moon`"),
             (&["--config", "/nonexistent.toml"], "/nonexistent.toml"),
             (&["--on", "moon"], "moon"),

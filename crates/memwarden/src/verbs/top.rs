@@ -13,7 +13,6 @@ mod view;
 
 #[cfg(feature = "terminal")]
 use std::io::IsTerminal;
-use std::num::NonZeroU64;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,17 +20,18 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use memwarden_experiments::Interrupt;
 use memwarden_guard::{Null, Regulator, StartOptions};
-use memwarden_platform::units::Time;
+use memwarden_platform::units::{Time, parse_seconds};
 
 use memwarden_guard::running;
 
 use crate::verbs::foreign;
+use crate::verbs::numbers::{count_in, time_in};
 
 /// With a shorter interval the view would mostly show its own traffic.
-const INTERVAL_MIN: Duration = Duration::from_millis(20);
+const INTERVAL_MIN: Time = Time::ms(20);
 
 /// The longest useful interval.
-const INTERVAL_MAX: Duration = Duration::from_secs(3600);
+const INTERVAL_MAX: Time = Time::ms(3_600_000);
 
 /// Longest delay until a signal is noticed.
 const SLICE: Duration = Duration::from_millis(50);
@@ -44,9 +44,9 @@ const SLICE: Duration = Duration::from_millis(50);
     Examples:\n  memwarden top\n  memwarden top --once --json"
 )]
 pub struct Args {
-    /// Interval, such as 1s or 500ms
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
-    interval: Duration,
+    /// Interval: seconds, or with a unit (500ms)
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time_in(parse_seconds, INTERVAL_MIN..=INTERVAL_MAX, "give 20 ms to 3600 s"))]
+    interval: Time,
     /// Print the figures of one interval and exit
     #[arg(long)]
     once: bool,
@@ -54,10 +54,11 @@ pub struct Args {
     #[arg(
         long,
         value_name = "N",
+        value_parser = count_in::<u64>(1..=u64::MAX),
         conflicts_with = "once",
         allow_negative_numbers = true
     )]
-    count: Option<NonZeroU64>,
+    count: Option<u64>,
     /// Print one JSON object a line: guard show --json, and rates
     #[arg(long)]
     json: bool,
@@ -74,20 +75,6 @@ enum BackendName {
     Null,
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
-    let time: Result<Time, _> = text.parse();
-    let interval = time.map_err(|error| error.to_string())?.duration();
-    if (INTERVAL_MIN..=INTERVAL_MAX).contains(&interval) {
-        Ok(interval)
-    } else {
-        Err(format!(
-            "give {} ms to {} s",
-            INTERVAL_MIN.as_millis(),
-            INTERVAL_MAX.as_secs()
-        ))
-    }
-}
-
 /// Runs `memwarden top`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // Caught before anything is drawn, so that the terminal is restored after any signal.
@@ -96,14 +83,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         BackendName::Running => running()?,
         BackendName::Null => null()?,
     };
-    let count = if args.once {
-        NonZeroU64::new(1)
-    } else {
-        args.count
-    };
+    let count = if args.once { Some(1) } else { args.count };
     #[cfg(feature = "terminal")]
     if !args.once && !args.json && std::io::stdout().is_terminal() {
-        screen::run(guard.as_mut(), args.interval, count, &interrupt)?;
+        screen::run(guard.as_mut(), args.interval.duration(), count, &interrupt)?;
         return Ok(foreign::after(&interrupt));
     }
     lines::run(guard.as_mut(), args, count, &interrupt)?;

@@ -7,8 +7,8 @@ use memwarden_run::{Metric, title};
 
 use super::copy::engine_text;
 use crate::Table;
-use crate::by_size::{self, distinct, texts, time_text};
-use crate::number::{bytes, interval, optional};
+use crate::by_size::{self, distinct, texts};
+use crate::number::{bytes, interval, optional, time_text};
 
 pub(crate) const QUESTION: &str = "Bytes are copied between user memory and a region of kernel memory, by the CPU (as \
     copy_from_user() and copy_to_user() do it) and by a DMA engine. How long does one copy take, by size, and from \

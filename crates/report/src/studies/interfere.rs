@@ -7,7 +7,8 @@ use memwarden_run::{GuardSettings, Metric};
 
 use crate::Table;
 use crate::number::{
-    NOT_MEASURED, count, counted, figure, interval, name_and_unit, optional, percent, times,
+    NOT_MEASURED, count, counted, figure, interval, name_and_unit, optional, percent, time_unit,
+    times,
 };
 
 pub(crate) const QUESTION: &str = "How much does a program slow down when the other cores move memory as fast as they \
@@ -236,12 +237,27 @@ pub(super) fn guard_cell(guard: Option<&GuardSettings>) -> String {
     guard.map_or_else(|| "none".into(), GuardSettings::title)
 }
 
-fn victim_table(cases: &[&Case]) -> Table {
-    let metric = cases
-        .iter()
-        .find_map(|c| c.victim.as_ref())
-        .map_or("", |m| m.metric.as_str());
+/// The victim's metric.
+fn metric_of<'a>(mut cases: impl Iterator<Item = &'a Case>) -> &'a str {
+    let metric = cases.find_map(|c| c.victim.as_ref());
+    metric.map_or("", |metric| metric.metric.as_str())
+}
+
+/// A metric in words, its unit, and its divisor to get that unit: the times of a program are in the unit that suits the
+/// shortest median.
+fn in_unit<'a>(metric: &str, cases: impl Iterator<Item = &'a Case>) -> (String, &'static str, f64) {
     let (name, unit) = name_and_unit(metric);
+    if metric != JOB_TIME {
+        return (name, unit, 1.0);
+    }
+    let medians = cases.filter_map(|case| case.victim.as_ref()?.median);
+    let (divisor, unit) = time_unit(medians.min_by(f64::total_cmp).unwrap_or_default());
+    (name, unit, divisor)
+}
+
+fn victim_table(cases: &[&Case]) -> Table {
+    let metric = metric_of(cases.iter().copied());
+    let (name, unit, divisor) = in_unit(metric, cases.iter().copied());
     let mut table = Table::new(format!("The victim: {name}"))
         .words("Beside it")
         .words("Guard")
@@ -257,6 +273,7 @@ fn victim_table(cases: &[&Case]) -> Table {
     }
     table = table.figures("max", unit).figures("samples", "");
     let missing = Metric::default();
+    let optional = |value: Option<f64>| optional(value.map(|value| value / divisor));
     for case in cases {
         let m = case.victim.as_ref().unwrap_or(&missing);
         let mut row = vec![
@@ -264,7 +281,7 @@ fn victim_table(cases: &[&Case]) -> Table {
             guard_cell(case.guard.as_ref()),
             case.slowdown.map_or_else(|| NOT_MEASURED.into(), times),
             optional(m.median),
-            interval(m.median_ci95),
+            interval(m.median_ci95.map(|ends| ends.map(|end| end / divisor))),
             optional(m.stdev),
             optional(m.min),
         ];
@@ -393,9 +410,9 @@ mod charts {
     use memwarden_run::Recorded;
     use memwarden_run::studies::interfere::{Case, Summary};
 
-    use super::{company, each_mib_s, guard_text, throttled};
+    use super::{company, each_mib_s, guard_text, in_unit, metric_of, throttled};
     use crate::Figure;
-    use crate::number::{figure, name_and_unit, percent, times};
+    use crate::number::{figure, percent, times};
     use crate::plot::{
         Axis, Bar, BarChart, CI95, Chart, Colour, Group, Line, Point, Reference, XyChart,
     };
@@ -465,15 +482,12 @@ mod charts {
     }
 
     fn victim(summary: &Summary) -> Figure {
-        let metric = summary
-            .cases
-            .iter()
-            .find_map(|c| c.victim.as_ref())
-            .map_or("", |m| m.metric.as_str());
-        let (name, unit) = name_and_unit(metric);
+        let metric = metric_of(summary.cases.iter());
+        let (name, unit, divisor) = in_unit(metric, summary.cases.iter());
         let (series, groups) = grouped(summary, |case| {
             let m = case.victim.as_ref()?;
-            let text = match (m.median, case.slowdown) {
+            let median = m.median.map(|median| median / divisor);
+            let text = match (median, case.slowdown) {
                 (None, _) => "not measured".into(),
                 (Some(v), Some(s)) if !case.aggressors.is_empty() => {
                     format!("{} {unit}, {}\u{d7}", figure(v), times(s))
@@ -482,8 +496,8 @@ mod charts {
             };
             Some(Bar {
                 series: 0,
-                value: m.median,
-                interval: m.median_ci95,
+                value: median,
+                interval: m.median_ci95.map(|ends| ends.map(|end| end / divisor)),
                 text,
             })
         });
@@ -491,7 +505,7 @@ mod charts {
             .cases
             .iter()
             .find(|c| c.aggressors.is_empty() && c.guard.is_none());
-        let solo = solo.and_then(|c| c.victim.as_ref()?.median);
+        let solo = solo.and_then(|c| Some(c.victim.as_ref()?.median? / divisor));
         Figure::new(
             "victim",
             "Median of the victim in each case.",

@@ -6,8 +6,8 @@ use memwarden_run::{Metric, title};
 
 use super::mymem::{listed, place};
 use crate::Table;
-use crate::by_size::{self, texts, time_text};
-use crate::number::{bytes, counted, interval, optional};
+use crate::by_size::{self, texts};
+use crate::number::{bytes, counted, interval, optional, time_text};
 
 pub(crate) const QUESTION: &str = "Bytes are written to a memory device and read back. How long does a call take, by \
     size: on the device in C, on the one in Rust, and inside the kernel, without system calls?";

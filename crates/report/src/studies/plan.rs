@@ -7,7 +7,7 @@ use memwarden_run::GuardSettings;
 use memwarden_run::studies::plan::{Case, Choice, Outcome, Summary, Verdict, Verified, Whole};
 
 use crate::Table;
-use crate::number::{NOT_MEASURED, bytes, count, counted, percent};
+use crate::number::{NOT_MEASURED, bytes, counted, percent, time_text};
 
 pub(crate) const QUESTION: &str = "A task reads its frame once a period and must finish each time before its deadline. \
     Which budgets achieve that while the load beside it keeps as much bandwidth as possible? The figures are a \
@@ -27,16 +27,22 @@ fn of_unguarded(case: &Case, summary: &Summary) -> Option<f64> {
     (all > 0.0).then(|| case.load_mib_s / all)
 }
 
-/// `670,250,250,250 MB/s, spare, in periods of 2000 us`.
+/// A time of the settings, in microseconds.
+#[allow(clippy::cast_precision_loss)]
+fn time_of(us: u64) -> String {
+    time_text(us as f64 * 1e3)
+}
+
+/// `670,250,250,250 MB/s, spare, in periods of 2 ms`.
 fn setting(case: &Case) -> String {
     let Some(guard) = &case.guard else {
         return "no guard".into();
     };
-    let period = guard.period_us.unwrap_or_default();
+    let period = time_of(guard.period_us.unwrap_or_default());
     let budgets = guard.budgets_text();
     match guard.best_effort.as_str() {
-        "none" => format!("{budgets} MB/s in periods of {period} us"),
-        shared => format!("{budgets} MB/s, {shared}, in periods of {period} us"),
+        "none" => format!("{budgets} MB/s in periods of {period}"),
+        shared => format!("{budgets} MB/s, {shared}, in periods of {period}"),
     }
 }
 
@@ -187,7 +193,7 @@ fn settings_table(title: &str) -> Table {
         Table::new(title)
             .words("Budgets (MB/s)")
             .words("best effort")
-            .figures("period", "us"),
+            .words("period"),
     )
 }
 
@@ -196,14 +202,12 @@ fn setting_row(case: &Case, summary: &Summary) -> Vec<String> {
     let mut row = vec![
         guard.map_or_else(|| case.name.clone(), GuardSettings::budgets_text),
         guard.map_or("-", |guard| &guard.best_effort).into(),
-        count_or_dash(guard.and_then(|guard| guard.period_us)),
+        guard
+            .and_then(|guard| guard.period_us)
+            .map_or_else(|| "-".into(), time_of),
     ];
     row.extend(figures_of(case, summary));
     row
-}
-
-fn count_or_dash(value: Option<u64>) -> String {
-    value.map_or_else(|| "-".into(), |value| count(Some(value)))
 }
 
 pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
@@ -250,15 +254,15 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
         tried.row(setting_row(case, summary));
     }
     tables.push(tried.caption(format!(
-        "{} on {}, {} ({} GB/s peak): {} each {} us, in time within {} us; {} a run. None of the {} that were tried has both \
+        "{} on {}, {} ({} GB/s peak): {} each {}, in time within {}; {} a run. None of the {} that were tried has both \
          more load and an earlier longest job than one of these.",
         whole.task,
         whole.platform,
         whole.memory,
         fixed(whole.memory_peak_gb_s, 2),
         bytes(whole.frame_bytes),
-        whole.period_us,
-        whole.deadline_us - whole.margin_us.min(whole.deadline_us),
+        time_of(whole.period_us),
+        time_of(whole.deadline_us - whole.margin_us.min(whole.deadline_us)),
         counted(usize::try_from(whole.jobs).unwrap_or(usize::MAX), "job"),
         counted(summary.cases.len().saturating_sub(2), "setting"),
     )));
@@ -532,7 +536,7 @@ mod tests {
         );
         for part in [
             "but that is fragile: machine.core.mshrs 3 -> 2 spoils it; ",
-            "670,700 MB/s, spare, in periods of 1000 us is robust, at 50\u{a0}% of the load.",
+            "670,700 MB/s, spare, in periods of 1 ms is robust, at 50\u{a0}% of the load.",
         ] {
             assert!(said.contains(part), "{said}");
         }

@@ -10,6 +10,7 @@ use memwarden_platform::units::parse_bytes;
 use serde::Serialize;
 
 use super::{Common, Dat, Engines, parse_max};
+use crate::verbs::numbers::count;
 
 /// Copy on every CPU at once; report each channel's rate and the total, by size
 #[derive(clap::Args, Serialize)]
@@ -19,7 +20,7 @@ use super::{Common, Dat, Engines, parse_max};
     dma-priority has windows in whose first part only the high channels run. MB/s is 2^20 bytes a second.\n\
     Missing modules are loaded (cftu, and swdma if no DMA channel is free) and unloaded afterwards.\n\
     Examples:\n  memwarden copy bandwidth --engine cpu,dma-shared\n  \
-    memwarden copy bandwidth --engine dma-priority --high 0 --quantum-high 60000 --quantum-low 30000\n  \
+    memwarden copy bandwidth --engine dma-priority --high 0 --quantum-high 60us --quantum-low 30us\n  \
     memwarden copy bandwidth --on lab"
 )]
 pub(super) struct Args {
@@ -38,10 +39,10 @@ pub(super) struct Args {
     #[serde(skip)]
     max: Option<u64>,
     /// Copies of each thread [default: 300; lab: 30]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
     operations: Option<u32>,
     /// Runs of each case [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
     repeat: Option<u32>,
     #[command(flatten)]
     #[serde(skip)]
@@ -121,7 +122,7 @@ mod tests {
             (&["--operations", "0"], "--operations 0"),
             (&["--repeat", "0"], "--repeat 0"),
             (&["--high", "x"], "invalid digit"),
-            (&["--quantum-low", "2000000000"], "--quantum-low 2000000000"),
+            (&["--quantum-low", "2000000000"], "--quantum-low 2 s: give"),
         ] {
             let message = format!(
                 "{:#}",

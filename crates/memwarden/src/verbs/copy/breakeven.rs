@@ -13,6 +13,7 @@ use memwarden_run::studies::copy_breakeven::Whole;
 use serde::Serialize;
 
 use super::Common;
+use crate::verbs::numbers::count;
 use crate::verbs::output::outln;
 
 /// Find the size from which DMA wins: by copy time, by CPU time, and by another application's slowdown
@@ -37,13 +38,13 @@ pub(super) struct Args {
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_bytes)]
     sizes: Option<Vec<u64>>,
     /// Copies of each size, at least 10 [default: 100; lab: 20]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
     count: Option<u32>,
     /// The victim application [default: susan_corners_medium; lab: susan_corners_small]
     #[arg(long, value_name = "NAME")]
     victim: Option<String>,
     /// Runs of the victim beside each size, at least 2 [default: 20; lab: 6]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
     victim_runs: Option<u32>,
     /// The CPU on which the copies are made [default: 0]
     #[arg(long, value_name = "CPU")]
@@ -138,6 +139,14 @@ mod tests {
     fn every_option_is_a_setting() {
         let command = <Cli as clap::CommandFactory>::command();
         crate::verbs::experiment::options::are_settings(&command, &[], settings);
+    }
+
+    #[test]
+    fn the_older_names_of_the_repetitions_are_accepted() {
+        let now = settings(&["--repeat", "1K", "--victim-repeat", "7"]).unwrap();
+        assert_eq!((now.repeat, now.victim_repeat), (1000, 7));
+        let then = settings(&["--count", "1000", "--victim-runs", "7"]).unwrap();
+        assert_eq!(then, now);
     }
 
     #[test]

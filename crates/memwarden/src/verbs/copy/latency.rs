@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::{Common, Dat, Engines, parse_max};
 use crate::verbs::experiment::on;
+use crate::verbs::numbers::count;
 
 /// Time copies of each size, out of and into user memory, by the CPU and by DMA
 #[derive(clap::Args, Serialize)]
@@ -41,7 +42,7 @@ pub(super) struct Args {
     #[serde(skip)]
     max: Option<u64>,
     /// Copies of each size [default: 300; lab: 30]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
     count: Option<u32>,
     /// Loads beside the copies, each measured separately: idle, heavy [default: idle]
     #[arg(long, value_name = "LOAD,...", value_delimiter = ',')]
@@ -108,6 +109,14 @@ mod tests {
     fn every_option_is_a_setting() {
         let command = <Cli as clap::CommandFactory>::command();
         crate::verbs::experiment::options::are_settings(&command, &[], settings);
+    }
+
+    #[test]
+    fn a_quantum_is_ns_or_has_a_unit() {
+        for (given, ns) in [("30000", 30_000), ("30us", 30_000)] {
+            let policy = settings(&["--quantum-high", given]).unwrap().policy;
+            assert_eq!(policy.quantum_high_ns, ns, "{given}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use memwarden_experiments::copy::pollution::{self, Config, Pair, System};
 use serde::Serialize;
 
 use super::{Common, Dat};
+use crate::verbs::numbers::count;
 
 /// Run applications beside another CPU's copies, and report their slowdown by CPU copies and by DMA copies
 #[derive(clap::Args, Serialize)]
@@ -36,7 +37,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     application: Option<Vec<String>>,
     /// Runs of an application in each case [default: 300; lab: 10]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
     count: Option<u32>,
     /// The CPU on which the copies are made [default: 0]
     #[arg(long, value_name = "CPU")]

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use memwarden_experiments::guard_bench::{self, Event, Part, Subject};
 use memwarden_experiments::{Backend, Interrupt};
+use memwarden_platform::units::{Time, parse_seconds};
 use memwarden_run::Existing;
 use memwarden_run::studies::guard_bench::{Reached, Summary};
 
 use crate::verbs::experiment::{NO_LAB_TO_END, Target};
+use crate::verbs::numbers::count_in;
 use crate::verbs::on_lab::parse_limit;
 use crate::verbs::outcome;
 use crate::verbs::output::errln;
@@ -48,7 +50,7 @@ pub(super) struct Args {
     user_only: bool,
     /// Budgets of the part `alone`, faults a millisecond; with another event, its count for as many pages of 4096 bytes
     /// [default: 5,10,25,50,100,200]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = count_in::<u64>(1..=10_000))]
     faults: Vec<u64>,
     /// Length of each run of the part `hold` [default: 60s; lab:PLATFORM: 5s]
     #[arg(long, value_name = "TIME", value_parser = parse_hold)]
@@ -72,12 +74,11 @@ pub(super) struct Args {
 
 /// Long enough that everything the kernel does once a second happens at least twice.
 fn parse_hold(text: &str) -> Result<Duration, String> {
-    let time: Result<memwarden_platform::units::Time, _> = text.parse();
-    let hold = time.map_err(|error| error.to_string())?.duration();
-    if hold < Duration::from_secs(2) {
+    let hold = parse_seconds(text).map_err(|error| error.to_string())?;
+    if hold < Time::ms(2000) {
         return Err("give 2s or more: shorter runs miss what the kernel does once a second".into());
     }
-    Ok(hold)
+    Ok(hold.duration())
 }
 
 /// Default length of a run of the part `hold`.

@@ -17,7 +17,7 @@ pub(super) struct Budgets {
     /// Set the budget of only this core
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
-    /// MB/s (2^20 bytes a second) for each core, such as 1000,100,100,100
+    /// MB/s (2^20 bytes a second) for each core, or with a unit, such as 1000,100,100,100 or 1G,512M
     #[arg(long, value_name = "LIST", value_parser = |text: &str| parse(Unit::Mb, text), allow_hyphen_values = true)]
     mb: Option<Request>,
     /// Events a period for each core

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::bytes;
 use crate::verbs::experiment::Place;
+use crate::verbs::numbers::count;
 use crate::verbs::on_lab::MachineArgs;
 
 /// Count how often pages in use must be read back while others stream through, with vm.reclaim_active off and on
@@ -34,13 +35,13 @@ pub(super) struct Args {
     #[serde(rename = "memory_bytes")]
     memory: Option<u64>,
     /// Measured passes [default: 3]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u64>)]
     rounds: Option<u64>,
     /// A RAM disk to swap to during the runs; its contents are lost [default: the machine's own swap; lab: /dev/ram0]
     #[arg(long, value_name = "DEVICE", value_parser = NonEmptyStringValueParser::new())]
     swap: Option<String>,
     /// Runs with the switch off, and as many with it on [default: 3]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
     repeat: Option<u32>,
     #[command(flatten)]
     #[serde(skip)]
@@ -99,7 +100,7 @@ mod tests {
             (&["--hot", "6M"][..], "--hot"),
             (&["--memory", "1G"], "no page is ever reclaimed"),
             (&["--rounds", "0"], "--rounds 0"),
-            (&["--repeat", "x"], "invalid digit"),
+            (&["--repeat", "x"], "not a number"),
             (&["--swap", "/dev/sda"], "would be lost"),
             (&["--cold", "4K"], "--memory"),
         ] {

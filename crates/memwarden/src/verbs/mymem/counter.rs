@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 use strum::VariantArray;
 
 use super::Common;
+use crate::verbs::numbers::{count, count_in};
 use crate::verbs::output::errln;
 
 /// Count with several workers and report lost updates: without a lock, with a mutex, with the device's atomic addition
@@ -28,20 +29,20 @@ pub(super) struct Args {
     #[arg(long, value_name = "LIST")]
     workers: Option<Workers>,
     /// Increments of each worker [default: 150000; lab: 1000]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u64>)]
     increments: Option<u64>,
     /// none, mutex, fetch-add, or all (repeatable) [default: all]
     #[arg(long, value_name = "LOCK")]
     #[serde(serialize_with = "together")]
     lock: Option<Vec<Locks>>,
     /// Runs of each case; the cases alternate [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
     repeat: Option<u32>,
     /// Numbers of workers inside the kernel [default: as --workers; lab: 50]
     #[arg(long, value_name = "LIST")]
     in_kernel_workers: Option<Workers>,
     /// Increments of each worker inside the kernel [default: as --increments; lab: 150000]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = count_in::<u64>(1..=u64::MAX))]
     in_kernel_increments: Option<u64>,
     #[command(flatten)]
     #[serde(flatten)]
@@ -141,7 +142,7 @@ mod tests {
             (&["--workers", "1,x"], "workers `x`: not a number"),
             (&["--workers", ""], "workers ``"),
             (&["--increments", "0"], "--increments 0"),
-            (&["--increments", "many"], "invalid digit"),
+            (&["--increments", "many"], "not a number"),
             (&["--lock", "spin"], "give one of none, mutex, fetch-add"),
             (
                 &["--lock", "none", "--lock", "all"],

@@ -8,6 +8,7 @@ use memwarden_experiments::mymem::mistakes::{self, Config};
 use serde::Serialize;
 
 use super::Common;
+use crate::verbs::numbers::count;
 use crate::verbs::output::errln;
 
 /// Make the mistakes that a program can make with a device, and report the device's reaction to each
@@ -22,10 +23,10 @@ use crate::verbs::output::errln;
 )]
 pub(super) struct Args {
     /// Threads that share a descriptor and increment a counter [default: 4]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
     workers: Option<u32>,
     /// Increments of each thread [default: 50000; lab: 1000]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u64>)]
     increments: Option<u64>,
     #[command(flatten)]
     #[serde(flatten)]

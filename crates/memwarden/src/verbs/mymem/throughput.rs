@@ -9,6 +9,7 @@ use memwarden_platform::units::parse_bytes;
 use serde::Serialize;
 
 use super::Common;
+use crate::verbs::numbers::count;
 
 /// Time writes and reads of each size, on each device and from inside the kernel
 #[derive(clap::Args, Serialize)]
@@ -28,7 +29,7 @@ pub(super) struct Args {
     #[serde(skip)]
     sweep: bool,
     /// Transfers of each size [default: 1000]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
     trials: Option<u32>,
     /// Seed of the random bytes [default: 1]
     #[arg(long, value_name = "N")]

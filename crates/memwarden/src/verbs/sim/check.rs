@@ -14,6 +14,7 @@ use memwarden_sim::dram::{CheckReport, ControllerError, Memory, memory_file};
 use serde::Serialize;
 
 use super::memory;
+use crate::verbs::numbers::count_in;
 use crate::verbs::output::errln;
 use crate::verbs::output::print;
 use crate::verbs::terminal::{Bar, lines, number, table};
@@ -38,7 +39,7 @@ pub(super) struct Args {
     #[arg(value_name = "MEMORY")]
     memories: Vec<String>,
     /// Commands of mixed traffic to check, for each memory
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = count_in::<u64>(1..=u64::MAX))]
     commands: u64,
     /// Seed of the random traffic
     #[arg(long, value_name = "N", default_value_t = 1)]

@@ -11,6 +11,7 @@ use memwarden_sim::trace::{Pattern, Patterned};
 use super::memory;
 use super::trace_file::TraceFile;
 use crate::verbs::foreign::Interrupted;
+use crate::verbs::numbers::count_in;
 
 /// Requests between checks for a signal.
 const BETWEEN_LOOKS: u64 = 1 << 16;
@@ -27,7 +28,7 @@ pub(super) struct Args {
     #[arg(long, value_enum)]
     pattern: Order,
     /// Number of requests
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = count_in::<u64>(1..=u64::MAX))]
     count: u64,
     /// Share of writes, from 0 to 1; they are spread evenly
     #[arg(long, value_name = "SHARE", default_value_t = 0.2, value_parser = share)]

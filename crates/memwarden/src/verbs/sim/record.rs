@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use memwarden_experiments::loads::{self, LoadSpec};
 use memwarden_experiments::{Interrupt, Progress};
-use memwarden_platform::units::{Size, Time};
+use memwarden_platform::units::{Size, Time, parse_seconds};
 use memwarden_sim::Platform;
 use memwarden_sim::trace::Request;
 use memwarden_sim::workload::Idle;
@@ -36,11 +36,11 @@ pub(super) struct Args {
     /// The workloads' buffers
     #[arg(long, value_name = "SIZE", default_value = "16M")]
     memory: Size,
-    /// Length of the recording, in simulated time
-    #[arg(long = "for", value_name = "TIME", default_value = "1ms")]
+    /// Length of the recording, in simulated time: seconds, or with a unit
+    #[arg(long = "for", value_name = "TIME", default_value = "1ms", value_parser = parse_seconds)]
     time: Time,
     /// Time before the recording, while caches fill
-    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = parse_seconds)]
     settle: Time,
     /// Seed for the placement of the workloads' pages
     #[arg(long, value_name = "N", default_value_t = 1)]

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use memwarden_experiments::Progress;
+use memwarden_platform::units::{Time, parse_nanoseconds};
 use memwarden_sim::dram::{ControllerSettings, Energy, Memory, PagePolicy};
 use memwarden_sim::replay::{Replay, replay};
 use memwarden_sim::trace::{Format, Reader, Request, TraceError};
@@ -40,7 +41,8 @@ pub(super) struct Args {
     /// A name (`memwarden sim memories` lists them) or a TOML file
     #[arg(long, value_name = "MEMORY", default_value = "ddr4-2400")]
     memory: String,
-    /// Page policy: open, closed, or timeout:NS, which closes a row after NS ns without use [default: open]
+    /// Page policy: open, closed, or timeout:TIME, which closes a row after that time without use: ns, or with
+    /// a unit [default: open]
     #[arg(long, value_name = "POLICY", value_parser = page_policy)]
     page_policy: Option<PagePolicy>,
     /// Read queue of a channel's controller, 1 to 1024 [default: 32]
@@ -73,13 +75,14 @@ fn page_policy(text: &str) -> Result<PagePolicy, String> {
         _ => {}
     }
     let digits = text.strip_prefix("timeout:");
-    let idle_ns = digits.and_then(|digits| digits.parse::<u64>().ok());
+    let idle = digits.and_then(|digits| parse_nanoseconds(digits).ok());
+    let idle_ns = idle.map(Time::as_ns);
     match idle_ns.filter(|idle_ns| (1..=MAX_IDLE_NS).contains(idle_ns)) {
         Some(idle_ns) => Ok(PagePolicy::Timeout {
             idle_ps: 1000 * idle_ns,
         }),
         None => Err(format!(
-            "give open, closed, or timeout:NS with NS from 1 to {MAX_IDLE_NS}"
+            "give open, closed, or timeout:TIME with 1 to {MAX_IDLE_NS} ns"
         )),
     }
 }
@@ -438,7 +441,7 @@ mod tests {
         ] {
             let told = page_policy(text).unwrap_err();
             assert!(
-                told.contains("open, closed, or timeout:NS"),
+                told.contains("open, closed, or timeout:TIME"),
                 "{text}: {told}"
             );
         }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Top in a pipe: a line for each core and interval, or a JSON object for each interval.
 
-use std::num::NonZeroU64;
 use std::time::{Instant, SystemTime};
 
 use memwarden_experiments::Interrupt;
@@ -44,7 +43,7 @@ const WIDTHS: [usize; 19] = [
 pub fn run(
     guard: &mut dyn Regulator,
     args: &Args,
-    count: Option<NonZeroU64>,
+    count: Option<u64>,
     interrupt: &Interrupt,
 ) -> anyhow::Result<()> {
     let started = Instant::now();
@@ -57,9 +56,9 @@ pub fn run(
         return Ok(());
     }
     let mut next = started;
-    let mut left = count.map(NonZeroU64::get);
+    let mut left = count;
     while left != Some(0) {
-        next += args.interval;
+        next += args.interval.duration();
         if !wait_until(next, interrupt) {
             return Ok(());
         }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Top on a terminal: reads the guard at each interval and keys in between, and restores the terminal.
 
-use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -37,7 +36,7 @@ impl Drop for Screen {
 pub fn run(
     guard: &mut dyn Regulator,
     interval: Duration,
-    count: Option<NonZeroU64>,
+    count: Option<u64>,
     interrupt: &Interrupt,
 ) -> anyhow::Result<()> {
     let theme = Theme::from_environment();
@@ -48,7 +47,7 @@ pub fn run(
 
     let mut screen = Screen::open()?;
     let mut next = Instant::now() + interval;
-    let mut left = count.map(NonZeroU64::get);
+    let mut left = count;
     let mut stale = true;
     while left != Some(0) && !interrupt.came() {
         if stale {

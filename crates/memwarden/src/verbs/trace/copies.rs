@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::builder::NonEmptyStringValueParser;
 use memwarden_experiments::copy::trace::{self, Beside, Config, Function};
 use memwarden_experiments::{Error, Interrupt, Settings};
-use memwarden_platform::units::Time;
+use memwarden_platform::units::{Time, parse_seconds};
 use memwarden_run::Existing;
 use memwarden_run::studies::copy_trace::Summary;
 use serde::Serialize;
@@ -35,12 +35,12 @@ pub(super) struct Args {
     /// from, to, __from, __to [default: all four]
     #[arg(long, value_name = "OPERATION,...", value_delimiter = ',')]
     ops: Option<Vec<Function>>,
-    /// Duration, such as 100s or 5m [default: until the command ends, or Ctrl-C; lab: 1s]
-    #[arg(long = "for", value_name = "TIME")]
+    /// Duration: seconds, or with a unit (5m) [default: until the command ends, or Ctrl-C; lab: 1s]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_seconds)]
     #[serde(rename = "for")]
     time: Option<Time>,
     /// Longest interval between two reads of the records [default: 100ms]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
     every: Option<Time>,
     /// Also write a line for each record to mem_trace_from.dat and the like, in the run folder
     #[arg(long)]
@@ -184,7 +184,7 @@ mod tests {
             ),
             (&["--ops", "to,to"], "--ops to is given twice"),
             (&["--for", "soon"], "'soon' for '--for"),
-            (&["--for", "0"], "no unit"),
+            (&["--for", "0"], "--for 0s: give 1ms"),
             (&["--for", "0s"], "--for 0s: give 1ms"),
             (&["--for", ""], "--for"),
             (&["--every", "1m"], "--every 60s: give 1ms to 10s"),
