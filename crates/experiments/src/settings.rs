@@ -21,6 +21,10 @@ pub trait Settings: Default + Serialize + DeserializeOwned {
     /// no time.
     const PLATFORM: Option<&'static str> = None;
 
+    /// Settings that had another name, each with its name of today. Files may have either, so the old name is also an
+    /// alias of serde.
+    const RENAMED: &[(&str, &str)] = &[];
+
     /// The settings for the emulated machine.
     #[must_use]
     fn for_lab() -> Self {
@@ -89,8 +93,13 @@ pub trait Settings: Default + Serialize + DeserializeOwned {
         if let Some(path) = file {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| Error::BadInput(format!("reading {}: {error}", path.display())))?;
-            let given = parse::<Self>(&text)
+            let mut given = parse::<Self>(&text)
                 .map_err(|error| Error::BadInput(format!("{}: {error}", path.display())))?;
+            for (old, new) in Self::RENAMED {
+                if let Some(value) = given.remove(*old) {
+                    given.insert((*new).into(), value);
+                }
+            }
             lay(&mut all, json(&given)?);
         }
         lay(&mut all, json(options)?);
@@ -172,6 +181,23 @@ pub(crate) mod tests {
         defaults
             .under(Some(file.path()), &())
             .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_file_of_an_older_version_has_the_older_names() {
+        use crate::copy::{breakeven, latency, pollution};
+        use crate::mymem::throughput;
+        fn old<S: Settings>(text: &str) -> S {
+            read(text, &S::for_lab()).unwrap_or_else(|error| panic!("{text}: {error}"))
+        }
+        assert_eq!(old::<latency::Config>("count = 7").repeat, 7);
+        assert_eq!(old::<pollution::Config>("count = 7").repeat, 7);
+        assert_eq!(old::<throughput::Config>("trials = 7").repeat, 7);
+        let breakeven: breakeven::Config = old("count = 17\nvictim_runs = 7");
+        assert_eq!((breakeven.repeat, breakeven.victim_repeat), (17, 7));
+        let both = read("count = 7\nrepeat = 8", &latency::Config::default()).unwrap_err();
+        assert!(both.contains("duplicate field `repeat`"), "{both}");
+        assert!(toml::from_str::<latency::Config>("count = 7").is_ok());
     }
 
     #[test]

@@ -62,7 +62,7 @@ fn a_latency_run_leaves_its_folder_and_the_classic_files() {
     let bench = Bench::new();
     let dat = bench.place("dat");
     let dat = dat.to_str().unwrap();
-    let more = ["--sizes", "1,64", "--count", "9", "--dat", dat];
+    let more = ["--sizes", "1,64", "--repeat", "9", "--dat", dat];
     let run = bench.recorded("latency", &more);
     assert_eq!(run.summary.cases.len(), 4 * 4 * 2);
     assert!(bench.place("run/plots/median-from-idle.svg").is_file());
@@ -90,7 +90,7 @@ fn a_heavy_load_comes_and_goes() {
         "to",
         "--sizes",
         "4096",
-        "--count",
+        "--repeat",
         "20",
         "--load",
         "idle,heavy",
@@ -147,7 +147,7 @@ fn pollution_and_breakeven_have_two_cpus_at_work() {
         "susan_corners_small",
         "--pairs",
         "to:4096",
-        "--count",
+        "--repeat",
         "2",
         "--copy-cpu",
         &first,
@@ -158,11 +158,11 @@ fn pollution_and_breakeven_have_two_cpus_at_work() {
     let more = [
         "--sizes",
         "64,4096",
-        "--count",
+        "--repeat",
         "10",
         "--victim",
         "susan_corners_small",
-        "--victim-runs",
+        "--victim-repeat",
         "2",
         "--cpu",
         &first,
@@ -197,7 +197,7 @@ fn bad_input_gets_one_line_and_leaves_nothing() {
         ("bandwidth", &["--repeat", "0"], "--repeat 0"),
         ("pollution", &["--application", "doom"], "doom"),
         ("pollution", &["--copy-cpu", "1"], "give two CPUs"),
-        ("breakeven", &["--count", "1"], "--count 1: give 10 to"),
+        ("breakeven", &["--repeat", "1"], "--repeat 1: give 10 to"),
         (
             "breakeven",
             &["--on", "lab", "--apply"],

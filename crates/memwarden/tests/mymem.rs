@@ -149,7 +149,7 @@ fn a_device_without_room_for_the_workers_is_refused_in_a_line() {
 #[test]
 fn every_transfer_is_in_the_folder() {
     let bench = Bench::new();
-    let run = bench.recorded("throughput", &["--sizes", "1,4096", "--trials", "20"]);
+    let run = bench.recorded("throughput", &["--sizes", "1,4096", "--repeat", "20"]);
     assert_eq!(run.summary.cases.len(), 4);
     assert_eq!(run.samples.len(), 4 * 20);
     let name = bench.device().display().to_string();
@@ -169,7 +169,7 @@ fn the_same_seed_writes_the_same_bytes() {
         let bench = Bench::new();
         bench.recorded(
             "throughput",
-            &["--sizes", "64", "--trials", "3", "--seed", seed],
+            &["--sizes", "64", "--repeat", "3", "--seed", seed],
         );
         std::fs::read(bench.device()).unwrap()
     };
@@ -251,7 +251,7 @@ fn bad_input_gets_one_line() {
     let paths = [bench.device(), bench.out()];
     for (verb, more, expected) in [
         ("throughput", &["--sizes", "1M"][..], "has 524288 bytes"),
-        ("throughput", &["--trials", "0"], "--trials 0"),
+        ("throughput", &["--repeat", "0"], "--repeat 0"),
         (
             "throughput",
             &["--kernel", "own"],

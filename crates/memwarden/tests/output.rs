@@ -101,7 +101,7 @@ const WHOLE: [Whole; 34] = [
     ),
     (
         "mymem throughput",
-        &["mymem throughput --device memory --sizes 1 --trials 10 --out run"],
+        &["mymem throughput --device memory --sizes 1 --repeat 10 --out run"],
     ),
     (
         "mymem counter",
@@ -113,7 +113,7 @@ const WHOLE: [Whole; 34] = [
     ),
     (
         "copy latency",
-        &["copy latency --device null --sizes 1 --count 9 --out run"],
+        &["copy latency --device null --sizes 1 --repeat 9 --out run"],
     ),
     (
         "copy bandwidth",
@@ -122,13 +122,13 @@ const WHOLE: [Whole; 34] = [
     (
         "copy pollution",
         &[
-            "copy pollution --device null --application susan_corners_small --system cpu --pairs from:16 --count 2 --out run",
+            "copy pollution --device null --application susan_corners_small --system cpu --pairs from:16 --repeat 2 --out run",
         ],
     ),
     (
         "copy breakeven",
         &[
-            "copy breakeven --device null --sizes 1K --count 10 --victim susan_corners_small --victim-runs 2 --out run",
+            "copy breakeven --device null --sizes 1K --repeat 10 --victim susan_corners_small --victim-repeat 2 --out run",
         ],
     ),
     (
@@ -143,7 +143,7 @@ const WHOLE: [Whole; 34] = [
     (
         "report",
         &[
-            "copy latency --device null --sizes 1 --count 9 --out run",
+            "copy latency --device null --sizes 1 --repeat 9 --out run",
             "report run",
         ],
     ),
@@ -437,7 +437,7 @@ fn a_closed_pipe_changes_no_exit_code() {
 fn a_run_with_a_closed_output_is_complete() {
     for more in ["", " --json"] {
         let folder = tempfile::tempdir().unwrap();
-        let line = format!("copy latency --device null --sizes 1 --count 9 --out run{more}");
+        let line = format!("copy latency --device null --sizes 1 --repeat 9 --out run{more}");
         let status = memwarden(folder.path(), &line)
             .stdout(closed())
             .stderr(closed())

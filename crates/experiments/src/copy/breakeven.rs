@@ -82,11 +82,13 @@ pub struct Config {
     /// Sizes of a copy, bytes.
     pub sizes: Vec<u64>,
     /// Copies of each size.
-    pub count: u32,
+    #[serde(alias = "count")]
+    pub repeat: u32,
     /// The victim application.
     pub victim: String,
     /// Runs of the victim beside each size.
-    pub victim_runs: u32,
+    #[serde(alias = "victim_runs")]
+    pub victim_repeat: u32,
     /// The CPU on which the copies are made.
     pub cpu: usize,
     /// The application's CPU.
@@ -102,9 +104,9 @@ impl Default for Config {
             engine: Engine::DmaShared,
             operation: vec![Operation::From, Operation::To],
             sizes: powers(1, 1 << 25),
-            count: 100,
+            repeat: 100,
             victim: "susan_corners_medium".into(),
-            victim_runs: 20,
+            victim_repeat: 20,
             cpu: 0,
             victim_cpu: 1,
             policy: Policies::default(),
@@ -115,13 +117,15 @@ impl Default for Config {
 impl Settings for Config {
     type Whole = Whole;
 
+    const RENAMED: &[(&str, &str)] = &[("count", "repeat"), ("victim_runs", "victim_repeat")];
+
     /// The settings that suit the emulated machine.
     fn for_lab() -> Self {
         Self {
             sizes: powers(1 << 6, 1 << 20),
-            count: 20,
+            repeat: 20,
             victim: "susan_corners_small".into(),
-            victim_runs: 6,
+            victim_repeat: 6,
             ..Self::default()
         }
     }
@@ -136,14 +140,17 @@ impl Settings for Config {
             return bad("no operation: give --operation from,to, for example".into());
         }
         not_twice("--operation", &self.operation)?;
-        if !(ROUNDS..=1_000_000).contains(&self.count) {
-            return bad(format!("--count {}: give {ROUNDS} to 1000000", self.count));
+        if !(ROUNDS..=1_000_000).contains(&self.repeat) {
+            return bad(format!(
+                "--repeat {}: give {ROUNDS} to 1000000",
+                self.repeat
+            ));
         }
         // A single run has no confidence interval, so it gives no answer.
-        if !(2..=10_000).contains(&self.victim_runs) {
+        if !(2..=10_000).contains(&self.victim_repeat) {
             return bad(format!(
-                "--victim-runs {}: give 2 to 10000",
-                self.victim_runs
+                "--victim-repeat {}: give 2 to 10000",
+                self.victim_repeat
             ));
         }
         if self.cpu == self.victim_cpu {
@@ -206,7 +213,7 @@ pub fn run(
             let both = [one(Engine::Cpu), one(config.engine)];
             let mut found = Vec::new();
             let pinned = Pinned::to(config.cpu)?;
-            let own = both.map(|one| own_times(one, config.count, session.as_mut(), interrupt));
+            let own = both.map(|one| own_times(one, config.repeat, session.as_mut(), interrupt));
             drop(pinned);
             let [cpu, dma] = own;
             let (cpu, dma) = (cpu?, dma?);
@@ -216,7 +223,7 @@ pub fn run(
             if let Some(victim) = &mut victim {
                 let pinned = Pinned::to(config.victim_cpu)?;
                 let mut victims = |one| {
-                    let work = || victim_times(victim, config.victim_runs, interrupt);
+                    let work = || victim_times(victim, config.victim_repeat, interrupt);
                     beside(one, config.cpu, session.as_mut(), interrupt, work)
                 };
                 let (cpu, _) = victims(both[0])?;
@@ -539,9 +546,9 @@ mod tests {
         let config = Config {
             device: cftu::NULL.into(),
             sizes: vec![4096, 1],
-            count: 10,
+            repeat: 10,
             victim: "susan_corners_small".into(),
-            victim_runs: 2,
+            victim_repeat: 2,
             cpu,
             victim_cpu,
             ..Config::default()
@@ -587,9 +594,9 @@ mod tests {
             config.check().unwrap_err().to_string()
         };
         assert!(with(|c| c.engine = Engine::Cpu).contains("give a DMA engine"));
-        assert!(with(|c| c.count = 9).contains("--count 9: give 10 to"));
+        assert!(with(|c| c.repeat = 9).contains("--repeat 9: give 10 to"));
         assert!(with(|c| c.victim = "doom".into()).contains("doom"));
-        assert!(with(|c| c.victim_runs = 1).contains("--victim-runs 1: give 2 to"));
+        assert!(with(|c| c.victim_repeat = 1).contains("--victim-repeat 1: give 2 to"));
         assert!(with(|c| c.victim_cpu = 0).contains("give two CPUs"));
         let config = Config::for_lab();
         config.check().unwrap();

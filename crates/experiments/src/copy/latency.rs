@@ -37,7 +37,8 @@ pub struct Config {
     /// Sizes of a copy, bytes.
     pub sizes: Vec<u64>,
     /// Copies of each size.
-    pub count: u32,
+    #[serde(alias = "count")]
+    pub repeat: u32,
     /// Loads beside the copies; each is measured separately.
     pub load: Vec<Load>,
     /// Each copy pins its user memory within the measured time.
@@ -60,7 +61,7 @@ impl Default for Config {
                 Operation::ToUncached,
             ],
             sizes: powers(1, LARGEST),
-            count: 300,
+            repeat: 300,
             load: vec![Load::Idle],
             pin_inside: false,
             cpu: 0,
@@ -72,12 +73,14 @@ impl Default for Config {
 impl Settings for Config {
     type Whole = Whole;
 
+    const RENAMED: &[(&str, &str)] = &[("count", "repeat")];
+
     /// The settings for the emulated machine: it has no caches to flush, and a copy of 32 MiB takes long.
     fn for_lab() -> Self {
         Self {
             operation: vec![Operation::From, Operation::To],
             sizes: powers(1, 1 << 20),
-            count: 30,
+            repeat: 30,
             ..Self::default()
         }
     }
@@ -97,8 +100,8 @@ impl Settings for Config {
         not_twice("--operation", &self.operation)?;
         not_twice("--engine", &self.engine)?;
         not_twice("--load", &self.load)?;
-        if !(1..=1_000_000).contains(&self.count) {
-            return bad(format!("--count {}: give 1 to 1000000", self.count));
+        if !(1..=1_000_000).contains(&self.repeat) {
+            return bad(format!("--repeat {}: give 1 to 1000000", self.repeat));
         }
         self.policy.check()
     }
@@ -152,7 +155,7 @@ pub fn run(
                     let title = title::copies_beside(&of, &by, size, &beside);
                     progress.step(step, steps, &title);
                     step += 1;
-                    let count = usize::try_from(config.count).unwrap_or(usize::MAX);
+                    let count = usize::try_from(config.repeat).unwrap_or(usize::MAX);
                     let mut copies = operation.copies(engine, size, count);
                     copy(session.as_mut(), &mut copies, interrupt)?;
                     folder.append_all(&samples(&name, &copies, base_ns))?;
@@ -276,7 +279,7 @@ mod tests {
         Config {
             device: cftu::NULL.into(),
             sizes: vec![1, 4096],
-            count: 7,
+            repeat: 7,
             ..Config::default()
         }
     }
@@ -357,7 +360,7 @@ mod tests {
         assert!(with(|c| c.sizes.push(0)).contains("--sizes 0"));
         assert!(with(|c| c.sizes.push(2 << 30)).contains("--sizes 2147483648"));
         assert!(with(|c| c.sizes.push(1)).contains("--sizes 1 is given twice"));
-        assert!(with(|c| c.count = 0).contains("--count 0"));
+        assert!(with(|c| c.repeat = 0).contains("--repeat 0"));
         assert!(with(|c| c.operation.clear()).contains("--operation from"));
         assert!(with(|c| c.operation.push(Operation::Both)).contains("goes one way"));
         assert!(with(|c| c.load = vec![Load::Heavy; 2]).contains("--load heavy is given twice"));

@@ -116,7 +116,8 @@ pub struct Config {
     /// The applications by name; empty means all.
     pub application: Vec<String>,
     /// Runs of an application in each case.
-    pub count: u32,
+    #[serde(alias = "count")]
+    pub repeat: u32,
     /// The CPU on which the copies are made.
     pub copy_cpu: usize,
     /// The application's CPU.
@@ -146,7 +147,7 @@ impl Default for Config {
                 .map(|(operation, bytes)| Pair { operation, bytes })
                 .into(),
             application: Vec::new(),
-            count: 300,
+            repeat: 300,
             copy_cpu: 0,
             application_cpu: 1,
             seed: 1,
@@ -158,6 +159,8 @@ impl Default for Config {
 impl Settings for Config {
     type Whole = Whole;
 
+    const RENAMED: &[(&str, &str)] = &[("count", "repeat")];
+
     /// The settings for the emulated machine, on which large inputs take long.
     fn for_lab() -> Self {
         let small = [
@@ -168,7 +171,7 @@ impl Settings for Config {
         ];
         Self {
             application: small.map(str::to_owned).into(),
-            count: 10,
+            repeat: 10,
             ..Self::default()
         }
     }
@@ -191,8 +194,8 @@ impl Settings for Config {
         not_twice("--pairs", &self.pairs)?;
         not_twice("--application", &self.application)?;
         self.applications()?;
-        if !(1..=100_000).contains(&self.count) {
-            return bad(format!("--count {}: give 1 to 100000", self.count));
+        if !(1..=100_000).contains(&self.repeat) {
+            return bad(format!("--repeat {}: give 1 to 100000", self.repeat));
         }
         if self.copy_cpu == self.application_cpu {
             return bad(format!(
@@ -246,7 +249,7 @@ pub fn run(
 
     let mut counted = Counted::new(
         config.application_cpu,
-        config.count,
+        config.repeat,
         interrupt,
         &mut summary,
     );
@@ -492,7 +495,7 @@ mod tests {
             device: cftu::NULL.into(),
             application: vec!["susan_corners_small".into()],
             pairs: vec!["from+to:16".parse().unwrap(), "to:4096".parse().unwrap()],
-            count: 3,
+            repeat: 3,
             copy_cpu,
             application_cpu,
             ..Config::default()
@@ -564,7 +567,7 @@ mod tests {
         assert!(with(|c| c.pairs.clear()).contains("--pairs from:224"));
         assert!(with(|c| c.pairs.push(c.pairs[0])).contains("from+to:16 is given twice"));
         assert!(with(|c| c.application.push("doom".into())).contains("doom"));
-        assert!(with(|c| c.count = 0).contains("--count 0"));
+        assert!(with(|c| c.repeat = 0).contains("--repeat 0"));
         assert!(with(|c| c.copy_cpu = 1).contains("give two CPUs"));
         assert!(with(|c| c.seed = u64::MAX).contains("--seed"));
         let config = Config::for_lab();

@@ -34,7 +34,8 @@ pub struct Config {
     /// Bytes of a transfer.
     pub sizes: Vec<u64>,
     /// Transfers of each size.
-    pub trials: u32,
+    #[serde(alias = "trials")]
+    pub repeat: u32,
     /// Seed of the random bytes.
     pub seed: u64,
 }
@@ -44,7 +45,7 @@ impl Default for Config {
         Self {
             device: Vec::new(),
             sizes: SIZES.into(),
-            trials: 1000,
+            repeat: 1000,
             seed: 1,
         }
     }
@@ -53,12 +54,14 @@ impl Default for Config {
 impl Settings for Config {
     type Whole = Whole;
 
+    const RENAMED: &[(&str, &str)] = &[("trials", "repeat")];
+
     fn check(&self) -> Result<(), Error> {
         let bad = |text: String| Err(Error::BadInput(text));
         check_sizes(&self.sizes, MAX_BYTES)?;
         not_twice("--device", &self.device)?;
-        if !(1..=1_000_000).contains(&self.trials) {
-            return bad(format!("--trials {}: give 1 to 1000000", self.trials));
+        if !(1..=1_000_000).contains(&self.repeat) {
+            return bad(format!("--repeat {}: give 1 to 1000000", self.repeat));
         }
         // The largest integer of TOML.
         if i64::try_from(self.seed).is_err() {
@@ -111,7 +114,7 @@ pub fn run(
                 Client::Device(device) => {
                     let mut transfer = Transfer::new(length(size), config.seed);
                     let mut trials = Vec::new();
-                    for _ in 0..config.trials {
+                    for _ in 0..config.repeat {
                         interrupt.check()?;
                         trials.push(transfer.trial(device)?);
                     }
@@ -119,7 +122,7 @@ pub fn run(
                 }
                 Client::InKernel(kernel) => {
                     interrupt.check()?;
-                    (kernel.throughput(size, config.trials)?, None)
+                    (kernel.throughput(size, config.repeat)?, None)
                 }
             };
             for (direction, ns) in [
@@ -262,7 +265,7 @@ mod tests {
         assert!(with(|c| c.sizes.push(0)).contains("--sizes 0"));
         assert!(with(|c| c.sizes.push(64)).contains("64 is given twice"));
         assert!(with(|c| c.sizes.push(1 << 31)).contains("--sizes 2147483648"));
-        assert!(with(|c| c.trials = 0).contains("--trials 0"));
+        assert!(with(|c| c.repeat = 0).contains("--repeat 0"));
         assert!(with(|c| c.seed = u64::MAX).contains("--seed 18446744073709551615"));
         assert!(
             with(|c| c.device = vec![Subject::InKernel; 2]).contains("in-kernel is given twice")

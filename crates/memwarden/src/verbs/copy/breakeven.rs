@@ -38,14 +38,14 @@ pub(super) struct Args {
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_bytes)]
     sizes: Option<Vec<u64>>,
     /// Copies of each size, at least 10 [default: 100; lab: 20]
-    #[arg(long, value_name = "N", value_parser = count::<u32>)]
-    count: Option<u32>,
+    #[arg(long, alias = "count", value_name = "N", value_parser = count::<u32>)]
+    repeat: Option<u32>,
     /// The victim application [default: susan_corners_medium; lab: susan_corners_small]
     #[arg(long, value_name = "NAME")]
     victim: Option<String>,
     /// Runs of the victim beside each size, at least 2 [default: 20; lab: 6]
-    #[arg(long, value_name = "N", value_parser = count::<u32>)]
-    victim_runs: Option<u32>,
+    #[arg(long, alias = "victim-runs", value_name = "N", value_parser = count::<u32>)]
+    victim_repeat: Option<u32>,
     /// The CPU on which the copies are made [default: 0]
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
@@ -154,7 +154,7 @@ mod tests {
         for (words, expected) in [
             (&["--engine", "cpu"][..], "give a DMA engine"),
             (&["--sizes", "0"], "a size cannot be 0"),
-            (&["--count", "3"], "--count 3: give 10 to"),
+            (&["--repeat", "3"], "--repeat 3: give 10 to"),
             (&["--victim", "doom"], "doom"),
             (&["--victim-cpu", "0"], "give two CPUs"),
             (

@@ -42,8 +42,8 @@ pub(super) struct Args {
     #[serde(skip)]
     max: Option<u64>,
     /// Copies of each size [default: 300; lab: 30]
-    #[arg(long, value_name = "N", value_parser = count::<u32>)]
-    count: Option<u32>,
+    #[arg(long, alias = "count", value_name = "N", value_parser = count::<u32>)]
+    repeat: Option<u32>,
     /// Loads beside the copies, each measured separately: idle, heavy [default: idle]
     #[arg(long, value_name = "LOAD,...", value_delimiter = ',')]
     load: Option<Vec<Load>>,
@@ -156,7 +156,7 @@ mod tests {
             (&["--max", "1M"], "give a power of two from 2M to 1G"),
             (&["--max", "3M"], "give a power of two from 2M to 1G"),
             (&["--max", "2G"], "give a power of two from 2M to 1G"),
-            (&["--count", "0"], "--count 0"),
+            (&["--repeat", "0"], "--repeat 0"),
             (&["--load", "light"], "give one of idle, heavy"),
             (&["--cpu", "x"], "invalid digit"),
             (&["--high", "64"], "--high 64"),

@@ -19,7 +19,7 @@ use crate::verbs::numbers::count;
     Applications: susan_smoothing_, susan_edges_ and susan_corners_ with small, medium or large; qsort_small, qsort_large.\n\
     Missing modules are loaded (cftu, and swdma if no DMA channel is free) and unloaded afterwards.\n\
     Examples:\n  memwarden copy pollution --application susan_edges_large --pairs to:4096\n  \
-    memwarden copy pollution --count 50\n  \
+    memwarden copy pollution --repeat 50\n  \
     memwarden copy pollution --on lab:raspberry-pi-3"
 )]
 pub(super) struct Args {
@@ -37,8 +37,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     application: Option<Vec<String>>,
     /// Runs of an application in each case [default: 300; lab: 10]
-    #[arg(long, value_name = "N", value_parser = count::<u32>)]
-    count: Option<u32>,
+    #[arg(long, alias = "count", value_name = "N", value_parser = count::<u32>)]
+    repeat: Option<u32>,
     /// The CPU on which the copies are made [default: 0]
     #[arg(long, value_name = "CPU")]
     copy_cpu: Option<usize>,
@@ -110,7 +110,7 @@ mod tests {
             (&["--pairs", "to:0"], "pair `to:0`"),
             (&["--pairs", "to:1,to:1"], "--pairs to:1 is given twice"),
             (&["--application", "doom"], "doom"),
-            (&["--count", "0"], "--count 0"),
+            (&["--repeat", "0"], "--repeat 0"),
             (&["--copy-cpu", "1"], "give two CPUs"),
             (&["--dat", ""], "--dat"),
         ] {

@@ -29,8 +29,8 @@ pub(super) struct Args {
     #[serde(skip)]
     sweep: bool,
     /// Transfers of each size [default: 1000]
-    #[arg(long, value_name = "N", value_parser = count::<u32>)]
-    trials: Option<u32>,
+    #[arg(long, alias = "trials", value_name = "N", value_parser = count::<u32>)]
+    repeat: Option<u32>,
     /// Seed of the random bytes [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -101,8 +101,8 @@ mod tests {
             (&["--sizes", "64,64"], "64 is given twice"),
             (&["--sizes", "2000000000"], "--sizes 2000000000"),
             (&["--sizes", "64", "--sweep"], "cannot be used with"),
-            (&["--trials", "0"], "--trials 0"),
-            (&["--trials", "1e3"], "invalid digit"),
+            (&["--repeat", "0"], "--repeat 0"),
+            (&["--repeat", "1e3"], "not a number"),
             (&["--seed", "-1"], "unexpected argument"),
             (&["--device", ""], "device ``"),
             (
