@@ -17,7 +17,7 @@ mod verbs;
 
 /// Measures, traces and regulates memory traffic on multicore Linux.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true, after_help = memwarden_platform::units::RULE)]
+#[command(version, arg_required_else_help = true, after_help = after_help())]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -57,6 +57,15 @@ enum Verb {
     #[cfg(feature = "host")]
     #[command(hide = true)]
     Manual(verbs::manual::Args),
+}
+
+fn after_help() -> String {
+    let rule = memwarden_platform::units::RULE;
+    format!(
+        "{rule}\n\n\
+         Examples:\n  memwarden doctor\n  \
+         memwarden interfere --on sim:raspberry-pi-3 --guard 1000,100,100,100"
+    )
 }
 
 /// Runs the program's command line.

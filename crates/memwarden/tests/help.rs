@@ -3,14 +3,18 @@
 
 mod verbs;
 
-use verbs::each;
+use verbs::{each, is_group};
+
+/// The width of a usual terminal.
+const WIDTH: usize = 80;
 
 #[test]
-fn every_verb_ends_with_two_examples_at_least() {
-    let mut seen = 0;
-    let mut lacking = Vec::new();
+fn every_verb_and_group_ends_with_two_examples_at_least() {
+    let (mut seen, mut groups) = (0, 0);
+    let (mut lacking, mut wide) = (Vec::new(), Vec::new());
     each(&[], &mut |verb, text| {
         seen += 1;
+        groups += usize::from(is_group(text));
         let (_, examples) = text.rsplit_once("Examples:\n").unwrap_or_default();
         let count = examples
             .lines()
@@ -19,7 +23,10 @@ fn every_verb_ends_with_two_examples_at_least() {
         if count < 2 {
             lacking.push(verb.join(" "));
         }
+        let too_wide = |line: &&str| line.chars().count() > WIDTH;
+        wide.extend(examples.lines().filter(too_wide).map(str::to_owned));
     });
-    assert!(seen > 40, "{seen} verbs");
+    assert!(seen > 45 && groups > 6, "{seen} verbs, {groups} groups");
     assert!(lacking.is_empty(), "no two examples: {lacking:?}");
+    assert!(wide.is_empty(), "wider than {WIDTH} columns: {wide:#?}");
 }

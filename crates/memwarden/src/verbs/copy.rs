@@ -23,6 +23,9 @@ use crate::verbs::output::outln;
 
 /// Measure copies between user and kernel memory, by the CPU and by a DMA engine
 #[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  memwarden copy latency --on lab --max 2M\n  memwarden copy pollution --on lab:raspberry-pi-3"
+)]
 pub struct Args {
     #[command(subcommand)]
     verb: Verb,

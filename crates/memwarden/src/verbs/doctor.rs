@@ -18,7 +18,7 @@ use super::output::print;
     after_help = "Exits with 0 if the guard can run here, with 1 otherwise. Changes nothing; --report runs a regulator \
                   for each event that it tries.\n\
     Examples:\n  memwarden doctor\n  memwarden doctor --report my-board.json\n  \
-    memwarden interfere --out my-curve && memwarden doctor --report my-board.json --curve my-curve"
+    memwarden interfere --out my-curve && \\\n      memwarden doctor --report my-board.json --curve my-curve"
 )]
 pub struct Args {
     /// Print the findings as JSON

@@ -36,6 +36,9 @@ use budgets::Budgets;
 
 /// Give each core a budget of memory traffic, and throttle cores that exceed it
 #[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  memwarden guard start && memwarden guard set --mb 1000,100,100,100\n  memwarden guard run --cpus 2-3 --mb 200 -- make"
+)]
 pub struct Args {
     #[command(subcommand)]
     action: Action,
@@ -184,10 +187,9 @@ enum Switch {
 }
 
 const RUN_EXAMPLES: &str = "Examples:
-  memwarden guard run --mb 1000,100 -- make         budgets for CPU0 and CPU1, the command anywhere
-  memwarden guard run --cpus 2-3 --mb 200 -- make   the command on CPU2 and CPU3, 200 MB/s each
-  memwarden guard run --cgroup batch --mb 200 -- make -j8
-                                                    the command in group batch, with 200 MB/s in total";
+  memwarden guard run --mb 1000,100 -- make             budgets of CPU0 and CPU1
+  memwarden guard run --cpus 2-3 --mb 200 -- make       on CPU2 and CPU3
+  memwarden guard run --cgroup batch --mb 200 -- make   in a group, with a total";
 
 #[derive(clap::Args)]
 struct Run {

@@ -23,7 +23,7 @@ use crate::verbs::numbers::{bytes_in, count};
     mut_arg("on", |on| on.help(ON_OR_A_MODEL)),
     after_help = "Budgets are MB/s (2^20 bytes), one a core in core order.\n\
     --on lab means --on lab:raspberry-pi-3, the platform of the published experiment.\n\
-    Examples:\n  memwarden interfere --victim latency --aggressors bandwidth:write --cpus 1-3 --guard 1000,100,100,100\n  \
+    Examples:\n  memwarden interfere --victim latency --aggressors bandwidth:write --cpus 1-3 \\\n      --guard 1000,100,100,100\n  \
     memwarden interfere --victim 'cmd: ./my-program' --jobs-by line --cpus 1-3\n  \
     memwarden interfere --on lab\n  \
     memwarden interfere --on lab:raspberry-pi-4\n  \

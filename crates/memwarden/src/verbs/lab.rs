@@ -24,6 +24,9 @@ use crate::verbs::output::{errln, outln};
 
 /// Boot an emulated 4-core machine, arm64 or amd64, with a real Linux kernel and our modules
 #[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  memwarden lab shell\n  memwarden lab run --platform raspberry-pi-3 -- memwarden doctor"
+)]
 pub struct Args {
     #[command(subcommand)]
     verb: Verb,

@@ -30,7 +30,7 @@ use crate::verbs::numbers::count;
     If the machine has no counters, a model replays the accesses, and every table says so.\n\
     Examples:\n  memwarden mmap --outer 65536\n  \
     memwarden mmap --flags private-anonymous --locality 2,4,8,16,32 --outer 65536\n  \
-    memwarden mmap --flags private-anonymous --compete none,fork --size 256M --outer 65536\n  \
+    memwarden mmap --flags private-anonymous --compete none,fork --size 256M\n  \
     memwarden mmap --platform i5-2467m --prefetcher off --outer 8192\n  \
     memwarden mmap reclaim --on lab"
 )]

@@ -17,6 +17,9 @@ use super::on_lab::MachineArgs;
 
 /// Measure the memory devices: transfers of all sizes, counters with several workers, and common mistakes
 #[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  memwarden mymem throughput --on lab\n  memwarden mymem counter --device in-kernel --workers 50 --lock none"
+)]
 pub struct Args {
     #[command(subcommand)]
     verb: Verb,

@@ -36,8 +36,8 @@ use crate::verbs::numbers::count;
     Ctrl-C leaves the settings that were tried in DIR.partial.\n\
     --verify runs the deadline case without a guard and with the recommended setting: natively, or in the lab on\n\
     the platform's caches and memory, behind a real kernel.\n\
-    Examples:\n  memwarden plan --platform raspberry-pi-3 --task hrt:frame=8294400,period=20ms,deadline=13ms@0 --load bandwidth:write@1-3\n  \
-    memwarden plan --platform my-board.toml --task cam:frame=2M,period=10ms,deadline=5ms@0 --load screen@1 --maximise margin"
+    Examples:\n  memwarden plan --platform raspberry-pi-3 --load bandwidth:write@1-3 \\\n      --task hrt:frame=8294400,period=20ms,deadline=13ms@0\n  \
+    memwarden plan --platform my-board.toml --load screen@1 --maximise margin \\\n      --task cam:frame=2M,period=10ms,deadline=5ms@0"
 )]
 pub struct Args {
     /// A platform's name (`memwarden sim platforms`) or TOML file

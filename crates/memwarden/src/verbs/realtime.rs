@@ -28,8 +28,8 @@ use crate::verbs::numbers::{bytes_in, count, count_in};
     Budgets are MB/s (2^20 bytes), one a core in core order.\n\
     --on lab means --on lab:xeon-w3530, the platform of the published case; it has two CPUs.\n\
     --on-miss has MEMWARDEN_CASE, MEMWARDEN_JOB, MEMWARDEN_LATE_NS and MEMWARDEN_DEADLINE_NS in its environment.\n\
-    Examples:\n  memwarden realtime --load screen --guard none --guard 600,600 --guard 600,600+ps\n  \
-    memwarden realtime --victim 'cmd: ./player' --period 20ms --deadline 13ms --load bandwidth:write\n  \
+    Examples:\n  memwarden realtime --load screen --guard none --guard 600,600+ps\n  \
+    memwarden realtime --victim 'cmd: ./player' --period 20ms --deadline 13ms \\\n      --load bandwidth:write\n  \
     memwarden realtime --jobs 200 -- stress-ng --vm 1 --vm-bytes 256M\n  \
     memwarden realtime --on lab"
 )]

@@ -20,6 +20,9 @@ use memwarden_sim::dram::{Memory, MemoryError};
 
 /// Model a DRAM, its controller and machines around it: check and calibrate the model, replay traces of requests
 #[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  memwarden sim platforms\n  memwarden sim calibrate raspberry-pi-3 --compare-only"
+)]
 pub struct Args {
     #[command(subcommand)]
     verb: Verb,

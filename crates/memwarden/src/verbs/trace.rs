@@ -11,6 +11,9 @@ use clap::Subcommand;
 
 /// Trace copies between user and kernel memory
 #[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  memwarden trace copies --for 100s\n  memwarden trace copies -- tar cf /dev/null /etc"
+)]
 pub struct Args {
     #[command(subcommand)]
     verb: Verb,

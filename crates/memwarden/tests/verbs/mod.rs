@@ -23,14 +23,18 @@ fn listed(help: &str) -> Vec<&str> {
     names.filter(|name| *name != "help").collect()
 }
 
-/// Calls `judge` with every verb below `verb`, and its help.
+/// True for a group of verbs, which does nothing by itself.
+pub fn is_group(help: &str) -> bool {
+    let usage = help.split_once("Usage: ").map_or("", |(_, rest)| rest);
+    let line = usage.lines().next().unwrap_or_default();
+    line.ends_with(" <COMMAND>") && !line.contains("[OPTIONS]")
+}
+
+/// Calls `judge` with every verb and every group of verbs from `verb` on, and its help.
 pub fn each(verb: &[&str], judge: &mut dyn FnMut(&[&str], &str)) {
     let text = help(verb);
     let below = listed(&text);
-    // A verb with subcommands also counts by itself if it has its own options.
-    if below.is_empty() || text.contains("Examples:") {
-        judge(verb, &text);
-    }
+    judge(verb, &text);
     for name in below {
         each(&[verb, &[name]].concat(), judge);
     }

@@ -20,7 +20,7 @@ use crate::verbs::numbers::count;
     dma-priority has windows in whose first part only the high channels run. MB/s is 2^20 bytes a second.\n\
     Missing modules are loaded (cftu, and swdma if no DMA channel is free) and unloaded afterwards.\n\
     Examples:\n  memwarden copy bandwidth --engine cpu,dma-shared\n  \
-    memwarden copy bandwidth --engine dma-priority --high 0 --quantum-high 60us --quantum-low 30us\n  \
+    memwarden copy bandwidth --engine dma-priority --high 0 \\\n      --quantum-high 60us --quantum-low 30us\n  \
     memwarden copy bandwidth --on lab"
 )]
 pub(super) struct Args {

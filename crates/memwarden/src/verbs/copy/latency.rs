@@ -23,7 +23,7 @@ use crate::verbs::numbers::count;
     that writes and reads 1 MiB of a file in memory.\n\
     Missing modules are loaded (cftu, and swdma if no DMA channel is free) and unloaded afterwards.\n\
     Examples:\n  memwarden copy latency --max 2M\n  \
-    memwarden copy latency --engine cpu,dma-shared --operation from --load idle,heavy\n  \
+    memwarden copy latency --engine cpu,dma-shared --load idle,heavy\n  \
     memwarden copy latency --on lab"
 )]
 pub(super) struct Args {

@@ -41,7 +41,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
     With --config: SIGHUP reads the file again; a bad one is refused and the old settings stay. SIGTERM, SIGINT and\n\
     SIGQUIT end the service: it stops a guard that it started, and restores the settings of a guard that it took over.\n\
     Examples:\n  memwarden guard serve\n  \
-    memwarden guard serve --listen 127.0.0.1:9751 --config /etc/memwarden/guard.toml"
+    memwarden guard serve --config /etc/memwarden/guard.toml"
 )]
 pub struct Args {
     /// Address to listen on; port 0 takes a free one

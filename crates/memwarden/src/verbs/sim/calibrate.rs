@@ -43,7 +43,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
     Examples:\n  memwarden sim calibrate raspberry-pi-3 --compare-only\n  \
     memwarden sim calibrate raspberry-pi-3 --compare-only --measure out/pi\n  \
     memwarden sim calibrate raspberry-pi-3 --compare-only --lab out/pi\n  \
-    memwarden sim calibrate my-board.toml --against my-facts.toml -o my-board-fitted.toml"
+    memwarden sim calibrate my-board.toml --against my-facts.toml -o fitted.toml"
 )]
 pub(super) struct Args {
     /// A name (`memwarden sim platforms` lists them) or a TOML file

@@ -32,7 +32,7 @@ const SHOWN: usize = 5;
     by the standards' rules, independently of the controller. Each memory has two jobs, which are spread over all CPUs.\n\
     The exit code is 1 when anything fails.\n\
     Examples:\n  memwarden sim check\n  \
-    memwarden sim check ddr4-2400 my-memory.toml --commands 100000000"
+    memwarden sim check ddr4-2400 my-memory.toml --commands 100M"
 )]
 pub(super) struct Args {
     /// Names (`memwarden sim memories` lists them) or TOML files [default: all built-in memories]

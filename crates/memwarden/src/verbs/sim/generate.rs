@@ -20,8 +20,8 @@ const BETWEEN_LOOKS: u64 = 1 << 16;
 #[derive(clap::Args)]
 #[command(
     after_help = "The same options give the same trace. The file appears when it is complete.\n\
-    Examples:\n  memwarden sim generate --pattern random --count 1000000 -o random.trace\n  \
-    memwarden sim generate --pattern stream --count 10000000 --write-share 0 --binary -o stream.trace"
+    Examples:\n  memwarden sim generate --pattern random --count 1M -o random.trace\n  \
+    memwarden sim generate --pattern stream --count 10M --binary -o stream.trace"
 )]
 pub(super) struct Args {
     /// Order of the lines: random, or one after the other

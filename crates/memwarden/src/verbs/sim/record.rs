@@ -23,7 +23,7 @@ use crate::verbs::terminal::Bar;
     after_help = "A workload is latency, bandwidth:KIND, xserver or trace:FILE, and its cores; the other cores are idle.\n\
     A request's time is its arrival at the memory, from the end of --settle on: `memwarden sim replay` gives the same\n\
     result for it, or that of another memory. The file appears when it is complete.\n\
-    Examples:\n  memwarden sim record --platform raspberry-pi-3 --workload latency@0 --workload bandwidth:write@1-3 -o pi.trace\n  \
+    Examples:\n  memwarden sim record --platform raspberry-pi-3 --workload latency@0 \\\n      --workload bandwidth:write@1-3 -o pi.trace\n  \
     memwarden sim replay pi.trace --memory lpddr4-3200"
 )]
 pub(super) struct Args {

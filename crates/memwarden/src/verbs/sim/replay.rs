@@ -32,7 +32,7 @@ const SHOWN: usize = 5;
     binary (`sim generate --binary`). Requests without times arrive as fast as the controller takes them. GB/s are\n\
     10^9 bytes a second. The model's speed and its memory are on standard error, or under \"speed\" in JSON.\n\
     Examples:\n  memwarden sim replay random.trace --memory ddr4-2400 --json\n  \
-    memwarden sim replay random.trace --memory ddr3-1333 --page-policy timeout:100 --check"
+    memwarden sim replay random.trace --page-policy timeout:100 --check"
 )]
 pub(super) struct Args {
     /// The trace
