@@ -11,7 +11,6 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use verbs::output::errln;
 
 mod verbs;
 
@@ -110,7 +109,7 @@ pub fn main() -> ExitCode {
         Verb::Manual(args) => verbs::manual::run(&args, command()),
     };
     outcome.unwrap_or_else(|error| {
-        errln!("memwarden: {error:#}");
+        verbs::output::fail(format_args!("{error:#}"));
         verbs::foreign::exit_code_of(&error)
     })
 }
@@ -118,7 +117,7 @@ pub fn main() -> ExitCode {
 /// Exits with the parser's error, or with the help that was requested.
 fn refuse(error: &clap::Error, words: &[OsString]) -> ! {
     if error.kind() == ErrorKind::InvalidUtf8 {
-        errln!("memwarden: {}", not_text(words));
+        verbs::output::fail(format_args!("{}", not_text(words)));
         std::process::exit(error.exit_code());
     }
     error.exit()

@@ -27,6 +27,7 @@ mod on_lab;
 mod on_lab;
 mod outcome;
 pub mod output;
+mod paint;
 pub mod periodic;
 #[cfg(feature = "host")]
 pub mod plan;

@@ -11,6 +11,7 @@ use memwarden_platform::Root;
 use memwarden_platform::doctor::{self, Diagnosis, Level, Live};
 
 use super::output::print;
+use super::paint::{Paint, Tone};
 
 /// Reports what this machine can measure and regulate, and how to change that.
 #[derive(Debug, clap::Args)]
@@ -47,7 +48,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if args.json {
         print(&serde_json::to_string_pretty(&diagnosis)?)?;
     } else {
-        print(&table(&diagnosis))?;
+        print(&table(&diagnosis, Paint::of(&std::io::stdout())))?;
     }
     Ok(if diagnosis.guard.can_run {
         ExitCode::SUCCESS
@@ -58,7 +59,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
 /// One line for each finding; for those with a problem, also what it means and what
 /// changes it.
-fn table(diagnosis: &Diagnosis) -> String {
+fn table(diagnosis: &Diagnosis, paint: Paint) -> String {
     let width = diagnosis
         .findings
         .iter()
@@ -67,13 +68,14 @@ fn table(diagnosis: &Diagnosis) -> String {
         .unwrap_or(0);
     let mut text = String::new();
     for finding in &diagnosis.findings {
-        let level = match finding.level {
-            Level::Ok => "ok",
-            Level::Limited => "limited",
-            Level::Missing => "missing",
-            Level::Unknown => "unknown",
+        let (tone, level) = match finding.level {
+            Level::Ok => (Tone::Good, "ok"),
+            Level::Limited => (Tone::Fair, "limited"),
+            Level::Missing => (Tone::Bad, "missing"),
+            Level::Unknown => (Tone::Fair, "unknown"),
         };
-        text += &format!("{level:<7}  {:width$}  {}\n", finding.name, finding.found);
+        let level = paint.word(tone, &format!("{level:<7}"));
+        text += &format!("{level}  {:width$}  {}\n", finding.name, finding.found);
         if finding.level != Level::Ok {
             text += &format!("{:7}  {:width$}  means: {}\n", "", "", finding.meaning);
         }
@@ -85,17 +87,23 @@ fn table(diagnosis: &Diagnosis) -> String {
     text += &match (guard.can_run, &guard.backend, &guard.event) {
         (true, Some(backend), Some(event)) => {
             format!(
-                "\nThe guard can run: backend {backend}, event {event} ({}).",
+                "\n{}: backend {backend}, event {event} ({}).",
+                paint.word(Tone::Good, "The guard can run"),
                 guard.reason
             )
         }
         (true, Some(backend), None) => {
             format!(
-                "\nThe guard can run: backend {backend}, event to be chosen ({}).",
+                "\n{}: backend {backend}, event to be chosen ({}).",
+                paint.word(Tone::Good, "The guard can run"),
                 guard.reason
             )
         }
-        _ => format!("\nThe guard cannot run: {}.", guard.reason),
+        _ => format!(
+            "\n{}: {}.",
+            paint.word(Tone::Bad, "The guard cannot run"),
+            guard.reason
+        ),
     };
     text
 }

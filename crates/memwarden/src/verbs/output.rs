@@ -10,6 +10,8 @@ use std::io::{self, ErrorKind, Write};
 
 use anyhow::{Context, Result};
 
+use super::paint::{Paint, Tone};
+
 /// Prints a line on standard output.
 macro_rules! outln {
     ($($words:tt)*) => {
@@ -36,6 +38,12 @@ pub fn write(text: &str) -> Result<bool> {
     let mut out = io::stdout().lock();
     is_read(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
         .context("cannot write to standard output")
+}
+
+/// Prints the error that ends the program.
+pub fn fail(error: fmt::Arguments) {
+    let name = Paint::of(&io::stderr()).word(Tone::Bad, "memwarden:");
+    complain(format_args!("{name} {error}"));
 }
 
 /// Prints a line on standard error, if it has a reader. In one write, as other processes may write there, too.
