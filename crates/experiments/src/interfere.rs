@@ -24,6 +24,7 @@ use memwarden_run::studies::interfere::{Case, Core, NAME, Summary};
 use memwarden_run::{self as run_folder, Aggressor, Existing, Metric, Sample, title};
 use serde_json::Value;
 
+use crate::settings::check_online;
 use crate::{
     Backend, CoreProof, Error, GuardSpec, Interrupt, KnownTraffic, Progress, Settings, Workload,
     folder, guarding,
@@ -302,12 +303,7 @@ fn fitted(config: &Config) -> Result<Config, Error> {
     config.check_real()?;
     let mut config = config.clone();
     let online = cpus::online()?;
-    if !online.contains(config.victim_cpu) {
-        return Err(Error::BadInput(format!(
-            "--victim-cpu {}: this machine has CPUs {online}",
-            config.victim_cpu
-        )));
-    }
+    check_online("--victim-cpu", &[config.victim_cpu].into_iter().collect())?;
     if config.cpus.is_empty() {
         config.cpus = online
             .iter()
@@ -319,12 +315,7 @@ fn fitted(config: &Config) -> Result<Config, Error> {
             "one CPU is online: interference needs a second one for an aggressor".into(),
         ));
     }
-    if let Some(cpu) = config.cpus.iter().find(|cpu| !online.contains(*cpu)) {
-        return Err(Error::BadInput(format!(
-            "--cpus {}: CPU {cpu} is not one of this machine's {online}",
-            config.cpus
-        )));
-    }
+    check_online("--cpus", &config.cpus)?;
     config.check()?;
     config.size_buffers(&Root::system());
     for spec in config.guard.iter().chain(&config.long_guard) {

@@ -18,6 +18,7 @@ use memwarden_run::{Aggressor, Existing, Metric, Sample, title};
 use memwarden_workloads::periodic::Job;
 
 use crate::interfere::{begin, cannot_run_here, require_memory_event, say};
+use crate::settings::check_online;
 use crate::{Backend, Error, GuardSpec, Interrupt, Progress, Settings, folder, guarding};
 
 pub use config::{Config, Setting};
@@ -169,14 +170,7 @@ fn fitted(config: &Config) -> Result<Config, Error> {
     config.check_real()?;
     let mut config = config.clone();
     let online = cpus::online()?;
-    let missing = |option: &str, cpu: usize| {
-        Error::BadInput(format!(
-            "{option}: CPU {cpu} is not one of this machine's {online}"
-        ))
-    };
-    if !online.contains(config.victim_cpu) {
-        return Err(missing("--victim-cpu", config.victim_cpu));
-    }
+    check_online("--victim-cpu", &[config.victim_cpu].into_iter().collect())?;
     if config.cpus.is_empty() {
         let second = online.iter().find(|cpu| *cpu != config.victim_cpu);
         config.cpus = second.into_iter().collect();
@@ -186,9 +180,7 @@ fn fitted(config: &Config) -> Result<Config, Error> {
             "one CPU is online: the load needs a second one".into(),
         ));
     }
-    if let Some(cpu) = config.cpus.iter().find(|cpu| !online.contains(*cpu)) {
-        return Err(missing("--cpus", cpu));
-    }
+    check_online("--cpus", &config.cpus)?;
     config.check()?;
     for spec in config.guard.iter().filter_map(|setting| setting.0.as_ref()) {
         let count = spec.budget_count();

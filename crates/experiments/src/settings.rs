@@ -4,6 +4,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use memwarden_platform::cpus::{self, CpuSet};
 use memwarden_run::{Existing, Summary, Whole};
 use memwarden_sim::Platform;
 use serde::Serialize;
@@ -144,6 +145,11 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<toml::Table, String> {
     // Parse as the settings type first, for errors with a line number.
     let _: T = toml::from_str(text).map_err(one_line)?;
     toml::from_str(text).map_err(one_line)
+}
+
+/// Refuses an option with a CPU that is not online.
+pub(crate) fn check_online(option: &str, cpus: &CpuSet) -> Result<(), Error> {
+    cpus::check_online(cpus).map_err(|error| Error::BadInput(format!("{option}: {error}")))
 }
 
 /// Refuses a repeatable option with the same value twice.

@@ -41,7 +41,7 @@ impl Reservations {
         let cpus: Vec<usize> = match request.cpu {
             Some(cpu) if !online.contains(cpu) => {
                 return Err(Error::BadInput(format!(
-                    "a budget for CPU {cpu}, which is not online ({online} are)"
+                    "a budget for CPU {cpu}: the guard regulates cores {online}"
                 )));
             }
             Some(cpu) => vec![cpu],
@@ -156,7 +156,7 @@ mod tests {
         let none = Reservations::unlimited(&online());
         for (list, cpu, expected) in [
             ("1,1,1,1", None, "4 budgets for 3 cores"),
-            ("1", Some(2), "CPU 2, which is not online"),
+            ("1", Some(2), "CPU 2: the guard regulates cores 0-1"),
         ] {
             let mut request = request(Unit::Mb, list);
             request.cpu = cpu;

@@ -287,7 +287,7 @@ fn what_is_not_modelled_is_refused_and_leaves_nothing() {
             "a command cannot be simulated",
         ),
         (&["realtime", "--on-miss", "true"], "--on-miss"),
-        (&["mmap", "--size", "1M"], "this experiment is not modelled"),
+        (&["mmap", "--size", "1M"], "this command has no model"),
     ] {
         let words_of = with(verb);
         let arguments: Vec<&str> = words_of.iter().map(String::as_str).collect();

@@ -11,13 +11,9 @@ const WORDS: usize = cpus::LIMIT / 64;
 
 /// Pins the calling thread to `cpu`, and checks that it runs there.
 pub fn pin(cpu: usize) -> Result<()> {
-    let online = cpus::online()?;
-    if !online.contains(cpu) {
-        return Err(Error::Invalid(format!(
-            "CPU {cpu} is not online: this machine has CPUs {online}"
-        )));
-    }
-    set([cpu].into_iter().collect())?;
+    let only: CpuSet = [cpu].into_iter().collect();
+    cpus::check_online(&only)?;
+    set(only)?;
     let (allowed, here) = (get()?, current()?);
     if allowed.iter().ne([cpu]) || here != cpu {
         return Err(Error::Invalid(format!(

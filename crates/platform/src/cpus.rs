@@ -107,6 +107,17 @@ pub fn online() -> Result<CpuSet> {
     online_in(&Root::system())
 }
 
+/// Checks that all these CPUs are online.
+pub fn check_online(cpus: &CpuSet) -> Result<()> {
+    let online = online()?;
+    match cpus.iter().find(|cpu| !online.contains(*cpu)) {
+        Some(cpu) => Err(Error::Invalid(format!(
+            "CPU {cpu} is not online: this machine has CPUs {online}"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// The CPUs of this machine, including offline ones.
 pub fn present() -> Result<CpuSet> {
     Root::system()

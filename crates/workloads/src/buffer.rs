@@ -43,6 +43,9 @@ impl Default for BufferConfig {
 impl BufferConfig {
     /// Maps the buffer and touches every page, so that no page fault is measured.
     pub(crate) fn map(&self) -> Result<Mapping> {
+        if let Some(mask) = self.bank_mask {
+            check_mask(mask)?;
+        }
         if self.stride == 0 || self.stride % LINE_BYTES != 0 {
             return Err(Error::Invalid(format!(
                 "stride {} is not a multiple of the {LINE_BYTES}-byte line",
@@ -90,7 +93,7 @@ impl BufferConfig {
                     .into(),
             ));
         }
-        let mut lines = same_bank(&pagemap::physical_pages(mapping)?, page_bytes(), mask)?;
+        let mut lines = same_bank(&pagemap::physical_pages(mapping)?, page_bytes(), mask);
         // A huge page may be larger than the requested size.
         lines
             .starts
@@ -144,17 +147,21 @@ impl Lines {
     }
 }
 
+fn check_mask(mask: u64) -> Result<()> {
+    if mask.trailing_zeros() < LINE_BYTES.trailing_zeros() || mask == 0 {
+        return Err(Error::Invalid(format!(
+            "bank mask {mask:#x} has a bit inside a {LINE_BYTES}-byte line (or none at all): bank bits are bit 6 and up"
+        )));
+    }
+    Ok(())
+}
+
 /// The lines that agree with the first one in every bit of `mask`, for pages at
 /// these physical addresses.
 ///
 /// Below the mask's lowest bit all lines agree, so they form runs of a fixed
 /// length: at most a page, at least one line.
-fn same_bank(pages: &[u64], page_bytes: usize, mask: u64) -> Result<Lines> {
-    if mask == 0 || mask.trailing_zeros() < LINE_BYTES.trailing_zeros() {
-        return Err(Error::Invalid(format!(
-            "bank mask {mask:#x} has a bit inside a {LINE_BYTES}-byte line (or none at all): bank bits are bit 6 and up"
-        )));
-    }
+fn same_bank(pages: &[u64], page_bytes: usize, mask: u64) -> Lines {
     let run_bytes = page_bytes.min(1 << mask.trailing_zeros().min(62));
     let mut starts = Vec::new();
     for (page, address) in pages.iter().enumerate() {
@@ -164,10 +171,10 @@ fn same_bank(pages: &[u64], page_bytes: usize, mask: u64) -> Result<Lines> {
             }
         }
     }
-    Ok(Lines {
+    Lines {
         starts,
         run: run_bytes / LINE_BYTES,
-    })
+    }
 }
 
 #[cfg(test)]
@@ -178,7 +185,7 @@ mod tests {
     fn lines_of_one_bank_agree_in_the_mask_and_none_is_left_out() {
         let pages = [0x5000, 0x1000, 0x7000, 0x2000, 0xd000];
         for mask in [0x40, 0x100, 0x1000, 0x4000, 0x5040, 0x8000_0000_0000_0000] {
-            let lines = same_bank(&pages, 4096, mask).unwrap();
+            let lines = same_bank(&pages, 4096, mask);
             let physical = |line: usize| pages[line / 64] + (line as u64 % 64) * 64;
             let chosen: Vec<usize> = lines.iter().collect();
             assert_eq!(chosen.len(), lines.len());
@@ -194,12 +201,13 @@ mod tests {
     #[test]
     fn masks_that_choose_nothing_are_refused() {
         for mask in [0, 1, 0x20, 0x61] {
-            assert!(
-                same_bank(&[0], 4096, mask)
-                    .unwrap_err()
-                    .to_string()
-                    .contains("bit 6 and up")
-            );
+            let config = BufferConfig {
+                bank_mask: Some(mask),
+                ..Default::default()
+            };
+            // Without physical addresses, which only root gets.
+            let message = config.map().unwrap_err().to_string();
+            assert!(message.contains("bit 6 and up"), "{message}");
         }
     }
 

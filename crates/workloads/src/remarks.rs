@@ -57,11 +57,21 @@ pub fn bandwidth(
 ) -> Vec<String> {
     match access {
         Access::FreshPages => vec![access.traffic().to_owned()],
-        Access::Buffer(_) | Access::Screen => vec![
-            cache_or_memory(root, cpu, buffer, footprint),
-            access.traffic().to_owned(),
-        ],
+        Access::Buffer(_) | Access::Screen => {
+            let mut remarks = vec![cache_or_memory(root, cpu, buffer, footprint)];
+            // In a cache the lines cause no traffic of memory.
+            if !fits_in_cache(root, cpu, footprint) {
+                remarks.push(access.traffic().to_owned());
+            }
+            remarks
+        }
     }
+}
+
+/// True if the last-level cache is known to hold the touched lines.
+fn fits_in_cache(root: &Root, cpu: usize, footprint: u64) -> bool {
+    let bytes = cache::last_level(root, cpu).and_then(|last| last.size_bytes);
+    bytes.is_some_and(|bytes| footprint <= bytes)
 }
 
 fn cache_or_memory(root: &Root, cpu: usize, buffer: &BufferConfig, footprint: u64) -> String {
@@ -142,6 +152,27 @@ mod tests {
                 says
             );
         }
+    }
+
+    #[test]
+    fn the_traffic_of_memory_is_explained_only_if_there_is_some() {
+        let machine = machine_with_l3("8192K");
+        let remarks = |mib: usize| {
+            let buffer = BufferConfig {
+                bytes: mib << 20,
+                ..Default::default()
+            };
+            let access = Access::named("read").unwrap();
+            bandwidth(
+                &Root::at(machine.path()),
+                0,
+                &access,
+                &buffer,
+                (mib << 20) as u64,
+            )
+        };
+        assert_eq!(remarks(1).len(), 1);
+        assert!(remarks(64)[1].contains("from memory"));
     }
 
     #[test]

@@ -45,11 +45,10 @@ pub(crate) fn launch(
     after: impl FnOnce() + Send + 'static,
 ) -> Result<Launched, Error> {
     let tied = plan.tied;
-    let plan = serde_json::to_string(plan).map_err(|error| Error::System(error.to_string()))?;
     let mut command = Command::new(program);
+    command.arg0(TITLE);
+    plan.give(&mut command, "supervisor")?;
     command
-        .arg0(TITLE)
-        .args(["guard", "user-regulator", &plan])
         .stdin(if tied { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(open_log(places)?)

@@ -81,18 +81,18 @@ pub(crate) trait Charge {
     fn ended(&self, why: Option<&str>);
 }
 
-/// Carries out `memwarden guard user-regulator PLAN [FD]`: as the supervisor or, with the descriptor of
-/// the shared words, as its child.
+/// Carries out `memwarden guard user-regulator ROLE of CPUS [words FD]` with the plan in the environment: as the
+/// supervisor or, with the descriptor of the shared words, as its child.
 ///
 /// Prints [`READY`] once regulation is on, or one line with the reason why it cannot be.
 pub fn run(arguments: &[String]) -> Result<(), Error> {
     let bad = || Error::BadInput("only `memwarden guard` can start user-regulator".into());
-    let (plan, rest) = arguments.split_first().ok_or_else(bad)?;
-    let plan: Plan = serde_json::from_str(plan).map_err(|_| bad())?;
+    let plan = Plan::given().ok_or_else(bad)?;
     let places = Places::of_system();
-    let outcome = match rest {
-        [] => supervise(&plan, &places),
-        [fd] => {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match arguments.as_slice() {
+        ["supervisor", "of", _] => supervise(&plan, &places),
+        ["regulator", "of", _, "words", fd] => {
             let words = inherited(fd.parse().map_err(|_| bad())?).map_err(Error::platform)?;
             match &plan.group {
                 None => host::run(&plan, &places, words, || tell(READY)),
@@ -244,10 +244,10 @@ impl Charge for Cores<'_> {
 }
 
 fn start(plan: &Plan, words: &SharedWords) -> Result<Child, Error> {
-    let plan = serde_json::to_string(plan).map_err(|error| Error::System(error.to_string()))?;
-    this_program()
-        .args(["guard", "user-regulator", &plan])
-        .arg(words.as_fd().as_raw_fd().to_string())
+    let mut program = this_program();
+    plan.give(&mut program, "regulator")?;
+    program
+        .args(["words", &words.as_fd().as_raw_fd().to_string()])
         .stdin(Stdio::null())
         .spawn()
         .map_err(Error::file("starting", "the regulator"))

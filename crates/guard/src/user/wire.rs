@@ -2,6 +2,7 @@
 //! The protocol between clients and the regulator: one line of JSON in each direction, over a Unix socket.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::Command;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::budget::Request as Budgets;
 use crate::group::GroupPlan;
 use crate::trace::Recording;
-use crate::{BestEffort, CoreStatistics, Resource, Settings, StartOptions};
+use crate::{BestEffort, CoreStatistics, Error, Resource, Settings, StartOptions};
 
 /// Longest line that is read: a recording of a hundred cores.
 const LONGEST: u64 = 1 << 30;
@@ -23,6 +24,30 @@ pub(crate) struct Plan {
     /// Regulates a control group instead of cores.
     #[serde(default)]
     pub group: Option<GroupPlan>,
+}
+
+/// The variable with the plan in a supervisor's or regulator's environment. Its arguments are for readers of `ps`.
+const PLAN: &str = "MEMWARDEN_PLAN";
+
+impl Plan {
+    /// Makes `command` the one that carries out this plan in a role, `supervisor` or `regulator`.
+    pub(super) fn give(&self, command: &mut Command, role: &str) -> Result<(), Error> {
+        let plan = serde_json::to_string(self).map_err(|error| Error::System(error.to_string()))?;
+        let regulated = match (&self.group, &self.options.cpus) {
+            (Some(group), _) => format!("the group {}", group.path.display()),
+            (None, Some(cpus)) => format!("CPUs {cpus}"),
+            (None, None) => "all CPUs".to_owned(),
+        };
+        command
+            .args(["guard", "user-regulator", role, "of", &regulated])
+            .env(PLAN, plan);
+        Ok(())
+    }
+
+    /// The plan that this process was given; none if it was started in another way.
+    pub(super) fn given() -> Option<Self> {
+        serde_json::from_str(&std::env::var(PLAN).ok()?).ok()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -32,16 +32,31 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
-            None if text == "native" => Ok(Self::Native),
-            None if text == "lab" => Ok(Self::Lab(None)),
-            Some(("lab", platform)) if !platform.is_empty() => Ok(Self::Lab(Some(platform.into()))),
             Some(("sim", platform)) if !platform.is_empty() => Ok(Self::Sim(platform.into())),
-            _ => Err(
+            _ => machine(text).ok_or_else(|| {
                 "give native, lab, lab:PLATFORM or sim:PLATFORM (sim:raspberry-pi-3, for example)"
-                    .into(),
-            ),
+                    .into()
+            }),
         }
     }
+}
+
+/// A target with a real kernel.
+fn machine(text: &str) -> Option<Target> {
+    match text.split_once(':') {
+        None if text == "native" => Some(Target::Native),
+        None if text == "lab" => Some(Target::Lab(None)),
+        Some(("lab", platform)) if !platform.is_empty() => Some(Target::Lab(Some(platform.into()))),
+        _ => None,
+    }
+}
+
+/// For `--on` of verbs that have no model.
+pub fn parse_machine(text: &str) -> Result<Target, String> {
+    machine(text).ok_or_else(|| match text.strip_prefix("sim") {
+        Some(_) => "this command has no model: give native, lab or lab:PLATFORM".into(),
+        None => "give native, lab or lab:PLATFORM (lab:raspberry-pi-3, for example)".into(),
+    })
 }
 
 impl Target {
@@ -64,9 +79,13 @@ pub fn off<S: Serializer>(given: &bool, serializer: S) -> Result<S::Ok, S::Error
 /// A run folder with its summary.
 pub type Found = (PathBuf, Summary);
 
-/// The help of `--on` for verbs that also run on a model.
-pub const ON_OR_A_MODEL: &str = "Target: native (this machine), lab (an emulated machine), lab:PLATFORM (with a platform's \
-    caches, memory and PMU) or sim:PLATFORM (a model)";
+/// Makes an experiment's `--on` accept models, too.
+pub fn on_or_a_model(on: clap::Arg) -> clap::Arg {
+    on.value_parser(clap::builder::ValueParser::new(Target::from_str)).help(
+        "Target: native (this machine), lab (an emulated machine), lab:PLATFORM (with a platform's caches, memory and \
+         PMU) or sim:PLATFORM (a model)",
+    )
+}
 
 /// A verb's options from words, for a verb that measures with another one.
 #[cfg(feature = "host")]
@@ -87,7 +106,7 @@ pub fn parsed<A: clap::Args>(
 pub struct Place {
     /// Target: native (this machine), lab (an emulated machine) or lab:PLATFORM (with a platform's caches, memory and
     /// PMU)
-    #[arg(long, value_name = "PLACE", default_value = "native")]
+    #[arg(long, value_name = "PLACE", default_value = "native", value_parser = parse_machine)]
     pub on: Target,
     /// Read settings from a TOML file; options on the command line override it
     #[arg(long, value_name = "FILE")]

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A user's command that a verb runs: its exit code, and the signals that it receives without us.
 
+use std::env;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, IsTerminal};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
 
 use memwarden_experiments::{Error, Interrupt};
@@ -91,6 +93,19 @@ pub fn exit_code_of(error: &anyhow::Error) -> ExitCode {
         return memwarden_lab::interrupted_by().map_or_else(by_signal, after_signal);
     }
     ExitCode::FAILURE
+}
+
+/// Checks that the program exists, before the work that it is started for begins.
+pub fn check_program(program: &OsStr) -> io::Result<()> {
+    if program.as_encoded_bytes().contains(&b'/') {
+        return Path::new(program).metadata().map(drop);
+    }
+    // Without PATH these are execvp's own.
+    let path = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    match env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
+        true => Ok(()),
+        false => Err(rustix::io::Errno::NOENT.into()),
+    }
 }
 
 /// The exit code after an orderly end by a signal.

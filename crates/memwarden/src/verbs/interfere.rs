@@ -13,14 +13,14 @@ use memwarden_platform::units::{Size, Time, parse_seconds};
 use memwarden_run::studies::interfere::Summary;
 use serde::Serialize;
 
-use super::experiment::{ON_OR_A_MODEL, Place, Target, off, on};
+use super::experiment::{Place, Target, off, on, on_or_a_model};
 use super::on_lab::{Lab, not_native};
 use crate::verbs::numbers::{bytes_in, count};
 
 /// Measure a victim's slowdown by other cores' traffic, without and with a guard
 #[derive(clap::Args, Serialize)]
 #[command(
-    mut_arg("on", |on| on.help(ON_OR_A_MODEL)),
+    mut_arg("on", on_or_a_model),
     after_help = "Budgets are MB/s (2^20 bytes), one a core in core order.\n\
     --on lab means --on lab:raspberry-pi-3, the platform of the published experiment.\n\
     Examples:\n  memwarden interfere --victim latency --aggressors bandwidth:write --cpus 1-3 \\\n      --guard 1000,100,100,100\n  \

@@ -60,7 +60,7 @@ struct WalkArgs {
     /// Walks over the 32 KiB in each step [default: 16]
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = count::<u64>)]
     locality: Option<Vec<u64>>,
-    /// The mapping's size [default: 1G; lab: 64M]
+    /// The mapping's size: KiB, or with a unit [default: 1G; lab: 64M]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     #[serde(rename = "size_bytes")]
     size: Option<u64>,
@@ -83,11 +83,11 @@ struct WalkArgs {
     /// [default: none]
     #[arg(long, value_name = "COMPETITOR,...", value_delimiter = ',')]
     compete: Option<Vec<Compete>>,
-    /// Memory that the competitor takes [default: what is free, less a tenth of all memory and less a mapping]
+    /// Memory that the competitor takes: KiB, or with a unit [default: what is free, less a tenth of all memory and less a mapping]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     #[serde(rename = "compete_limit_bytes")]
     compete_limit: Option<u64>,
-    /// Put the competitor into a control group with this memory limit, whose own OOM killer ends it when it exceeds the
+    /// Put the competitor into a control group with this memory limit (KiB, or with a unit), whose own OOM killer ends it when it exceeds the
     /// limit
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     #[serde(rename = "confine_bytes")]

@@ -15,14 +15,14 @@ use memwarden_run::studies::realtime::Summary;
 use memwarden_workloads::periodic::DESCRIPTOR;
 use serde::Serialize;
 
-use super::experiment::{ON_OR_A_MODEL, Place, off, on};
+use super::experiment::{Place, off, on, on_or_a_model};
 use super::on_lab::{Lab, not_native};
 use crate::verbs::numbers::{bytes_in, count, count_in};
 
 /// Count the deadlines that a real-time task misses beside a load, without and with a guard
 #[derive(clap::Args, Serialize)]
 #[command(
-    mut_arg("on", |on| on.help(ON_OR_A_MODEL)),
+    mut_arg("on", on_or_a_model),
     after_help = "Loads: screen (a frame buffer that scrolls), xserver (Xvfb with a scrolling xterm, where installed), \
     latency, bandwidth:KIND\nas in `memwarden interfere`, 'cmd: COMMAND', or a command behind --. A load runs until it is ended.\n\
     Budgets are MB/s (2^20 bytes), one a core in core order.\n\

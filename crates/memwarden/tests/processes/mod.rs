@@ -59,6 +59,7 @@ pub fn supervisor_and_regulator(folder: &Path) -> (Pid, Pid) {
             // What `ps` and `top` show.
             assert_eq!(read("comm"), "memwarden\n");
             assert!(read("cmdline").starts_with("memwarden\0"));
+            assert!(!read("cmdline").contains('{'), "{}", read("cmdline"));
             found.push((pid, parent));
         }
     }

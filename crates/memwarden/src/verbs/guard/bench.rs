@@ -11,7 +11,7 @@ use memwarden_platform::units::{Time, parse_seconds};
 use memwarden_run::Existing;
 use memwarden_run::studies::guard_bench::{Reached, Summary};
 
-use crate::verbs::experiment::{NO_LAB_TO_END, Target};
+use crate::verbs::experiment::{NO_LAB_TO_END, Target, parse_machine};
 use crate::verbs::numbers::count_in;
 use crate::verbs::on_lab::parse_limit;
 use crate::verbs::outcome;
@@ -28,7 +28,7 @@ use crate::verbs::terminal::Bar;
 pub(super) struct Args {
     /// Target: native (this machine), lab (emulated machines, as many as the parts need) or lab:PLATFORM (the parts
     /// with real traffic, on a platform's caches, memory and PMU)
-    #[arg(long, value_name = "PLACE", default_value = "native")]
+    #[arg(long, value_name = "PLACE", default_value = "native", value_parser = parse_machine)]
     on: Target,
     /// Run only this part: alone, together, hold, overhead, scaling, sharing or pmu
     #[arg(long, value_name = "PART", required_if_eq("on", "native"))]

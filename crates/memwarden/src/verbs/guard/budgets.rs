@@ -56,8 +56,8 @@ impl Budgets {
     /// Sets the budgets of these cores, in order; a single budget applies to each of them.
     pub(super) fn apply_to(&self, guard: &mut dyn Regulator, cpus: &CpuSet) -> anyhow::Result<()> {
         let online = guard.settings()?.control.online;
-        if let Some(cpu) = cpus.iter().find(|cpu| !online.contains(*cpu)) {
-            bail!("--cpus {cpus}: CPU {cpu} is not online; the guard regulates cores {online}");
+        if !cpus.iter().all(|cpu| online.contains(cpu)) {
+            bail!("--cpus {cpus}: the guard regulates cores {online}");
         }
         self.hand_out(guard, |request| each_of(request, cpus))
     }
@@ -317,7 +317,11 @@ mod tests {
         }
         for (cpus, line, expected) in [
             ("2-3", "--mb 1,1,1", "3 budgets for 2 cores (--cpus 2-3)"),
-            ("3-4", "--mb 100", "CPU 4 is not online"),
+            (
+                "3-4",
+                "--mb 100",
+                "--cpus 3-4: the guard regulates cores 0-3",
+            ),
             ("2-3", "--mb 3", "give 4 or more"),
             ("2-3", "--write-mb 3", "give 4 or more"),
         ] {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use memwarden_experiments::Interrupt;
 use memwarden_guard::{Hold, Session, meaning, running};
-use memwarden_platform::cpus::{self, CpuSet};
+use memwarden_platform::cpus;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -32,8 +32,11 @@ pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::catch()?;
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT]).context("catching signals")?;
     if let Some(cpus) = &args.cpus {
-        all_online(cpus)?;
+        // The kernel would silently ignore an offline one.
+        cpus::check_online(cpus).with_context(|| format!("--cpus {cpus}"))?;
     }
+    let program = args.command.first().context("no command")?;
+    foreign::check_program(program).map_err(NotStarted::of(program))?;
     if let Some(cgroup) = &args.cgroup {
         interrupt.check()?;
         return group::run(args, cgroup, signals);
@@ -110,15 +113,6 @@ fn take(args: &Run, session: &mut Session) -> anyhow::Result<Vec<usize>> {
     cores.sort_unstable();
     cores.dedup();
     Ok(cores)
-}
-
-/// Checks that all are online: the kernel would silently ignore an offline one.
-fn all_online(cpus: &CpuSet) -> anyhow::Result<()> {
-    let online = cpus::online()?;
-    if let Some(cpu) = cpus.iter().find(|cpu| !online.contains(*cpu)) {
-        bail!("--cpus {cpus}: CPU {cpu} is not online; this machine has CPUs {online}");
-    }
-    Ok(())
 }
 
 /// Runs the command at its place until it ends, and calls `look` every [`LOOK`]; passes signals on to it. Does not start

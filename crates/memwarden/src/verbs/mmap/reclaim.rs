@@ -22,15 +22,15 @@ use crate::verbs::on_lab::MachineArgs;
     memwarden mmap reclaim --swap /dev/ram0 --hot 4M --cold 24M --memory 12M"
 )]
 pub(super) struct Args {
-    /// Size of the pages in use [default: 2M]
+    /// Size of the pages in use: KiB, or with a unit [default: 2M]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     #[serde(rename = "hot_bytes")]
     hot: Option<u64>,
-    /// Size of the pages that stream through [default: 12M]
+    /// Size of the pages that stream through: KiB, or with a unit [default: 12M]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     #[serde(rename = "cold_bytes")]
     cold: Option<u64>,
-    /// Memory limit for both [default: 6M]
+    /// Memory limit for both: KiB, or with a unit [default: 6M]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     #[serde(rename = "memory_bytes")]
     memory: Option<u64>,

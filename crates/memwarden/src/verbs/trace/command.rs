@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command that runs during a trace.
 
-use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -55,19 +53,11 @@ impl<'a> Command<'a> {
 
     /// Checks that the program exists, before the trace begins.
     pub(super) fn check(&self) -> Result<(), Error> {
-        let Some(program) = self.words.first() else {
-            return Ok(());
-        };
-        let is_there = if program.as_encoded_bytes().contains(&b'/') {
-            Path::new(program).is_file()
-        } else {
-            let path = env::var_os("PATH").unwrap_or_default();
-            env::split_paths(&path).any(|folder| folder.join(program).is_file())
-        };
-        if is_there {
-            Ok(())
-        } else {
-            Err(self.failed("starting", rustix::io::Errno::NOENT.into()))
+        match self.words.first() {
+            Some(program) => {
+                foreign::check_program(program).map_err(|error| self.failed("starting", error))
+            }
+            None => Ok(()),
         }
     }
 
