@@ -3,6 +3,7 @@
 
 use memwarden_platform::cache::{Cache, Kind};
 use memwarden_platform::units::size_text;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
@@ -132,7 +133,7 @@ pub enum HugeEntries {
 /// prefetches into the L1D, the first access to a prefetched line). Within a page of 4 KiB it
 /// treats ascending or descending ones as a stream, and fetches the next lines, never beyond
 /// the page.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Prefetcher {
     /// The cache that the lines go into. They also stay in the caches on their path.
@@ -148,7 +149,7 @@ pub struct Prefetcher {
 }
 
 /// Where prefetched lines go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PrefetchInto {
     /// Into the L1D.

@@ -91,7 +91,7 @@ pub struct Config {
 }
 
 /// The result.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Outcome {
     /// The CPU that the driver ended on.
     pub cpu: usize,

@@ -2,12 +2,13 @@
 //! The module's `control` file: one setting per line.
 
 use memwarden_platform::cpus::CpuSet;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
 /// What happens when all active cores have used their budgets before the period ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BestEffort {
     /// Every core waits for the next period: strict reservation.
@@ -40,7 +41,7 @@ impl BestEffort {
 }
 
 /// The regulator's current settings and state.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Control {
     /// The machine's guaranteed bandwidth in MiB/s.
     #[serde(rename = "maxbw_mib_s")]

@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use memwarden_platform::cpus::{self, CpuSet};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::held::failings;
@@ -52,7 +53,7 @@ impl Sample {
 }
 
 /// One core's traffic of one kind over an interval.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct ResourceRates {
     /// The budget in MiB/s; `None` is unlimited.
     pub budget_mib_s: Option<f64>,
@@ -71,7 +72,7 @@ pub struct ResourceRates {
 }
 
 /// One core's traffic of one kind since the last reset of the statistics.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct WholeRates {
     /// Mean bandwidth in MiB/s; `None` before the first period.
     pub achieved_mib_s: Option<f64>,
@@ -85,7 +86,7 @@ pub struct WholeRates {
 
 /// One core over an interval. A rate is `None` if within the interval the core came online, its statistics were reset,
 /// or the counted events changed.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct CoreRates {
     /// The core.
     pub cpu: usize,
@@ -122,7 +123,7 @@ impl CoreRates {
 }
 
 /// All cores over an interval.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Rates {
     /// Length of the interval in seconds; `None` for the first reading.
     pub interval_s: Option<f64>,

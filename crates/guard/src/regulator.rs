@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use memwarden_platform::cpus::CpuSet;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::{Events, Request};
@@ -70,7 +71,7 @@ impl Default for StartOptions {
 }
 
 /// All settings, with their current values.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Settings {
     /// The settings of all cores together.
     pub control: Control,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The module's `stats` file: one line of JSON per core.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
 /// What one core did since the last reset.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CoreStatistics {
     /// The core.
@@ -48,7 +49,7 @@ pub struct CoreStatistics {
 }
 
 /// One core's events of one kind since the last reset.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ResourceStatistics {
     /// Events a period; `None` means unlimited.
@@ -82,7 +83,7 @@ pub struct ResourceStatistics {
 }
 
 /// One core over the last whole second, or over the last period if that is longer; all 0 before the first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LastSecond {
     /// Its length in nanoseconds.
@@ -94,7 +95,7 @@ pub struct LastSecond {
 }
 
 /// One core's events of one kind over the last whole second.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ResourceLastSecond {
     /// Events counted.

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::architecture::Architecture;
@@ -21,7 +22,7 @@ const ZCU102_CPUS: u32 = 4;
 const ZCU102_MEMORY_MIB: u64 = 2048;
 
 /// Which machine is emulated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Board {
     /// QEMU's virt machine: any number of CPUs with a PMU, any memory size, either clock.

@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::{Error, OnFile, Result};
@@ -29,7 +30,7 @@ pub struct Cache {
 }
 
 /// An entry of the cache.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Entry {
     /// One of [`KINDS`].
     pub kind: String,

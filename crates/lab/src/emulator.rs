@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::build::{self, Watched};
@@ -50,7 +51,7 @@ const CONFIGURE: [&str; 15] = [
 ];
 
 /// The facts of a build, kept beside the program.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct BuiltEmulator {
     /// Debian's version of the source.
     pub source: String,

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
@@ -74,7 +75,7 @@ const DEBUG_PARAMETERS: &str =
     " rcupdate.rcu_cpu_stall_timeout=120 sysctl.kernel.hung_task_timeout_secs=600";
 
 /// How time passes in the guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Clock {
     /// One nanosecond for each CPU's instruction, on all CPUs concurrently; idle time is skipped. Two runs of a command
@@ -127,7 +128,7 @@ impl FromStr for KernelChoice {
 }
 
 /// A machine's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Memory {
     mib: u64,
@@ -239,7 +240,7 @@ impl Clock {
 }
 
 /// The machine of a run, for a run folder's `run.json`.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct LabFacts {
     /// The emulated machine.
     pub machine: &'static str,
@@ -266,7 +267,7 @@ pub struct LabFacts {
 }
 
 /// The outcome of a run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct LabOutcome {
     /// The command's exit code; `None` if the guest died before the command ended.
     pub exit_code: Option<u8>,

@@ -11,6 +11,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::architecture::Architecture;
@@ -109,7 +110,7 @@ impl fmt::Display for Flavour {
 }
 
 /// The facts of a build, kept beside the kernel.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Built {
     /// The output of `uname -r`.
     pub release: String,

@@ -11,13 +11,14 @@ use std::os::fd::{AsRawFd, FromRawFd};
 
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::mapping::{Mapping, page_bytes};
 use crate::{Error, Result, Root};
 
 /// The source of an event's count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     /// The CPU's performance monitoring unit.
@@ -135,7 +136,7 @@ pub fn of_last_level(root: &Root, cpu: usize) -> [&'static str; 2] {
 }
 
 /// Result of trying an event.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum Trial {
     /// It counted the work of a short trial.
@@ -156,7 +157,7 @@ pub enum Trial {
 }
 
 /// An event and the result of trying it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Found {
     /// perf's name for the event.
     pub event: String,
@@ -176,7 +177,7 @@ impl Found {
 }
 
 /// The counters of this machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counters {
     /// All PMUs with a driver, by perf's name.
     pub pmus: Vec<String>,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result, Root, ranges};
@@ -14,7 +15,7 @@ use crate::{Error, Result, Root, ranges};
 pub const LIMIT: usize = 8192;
 
 /// A set of CPU numbers, read and printed as `0-3,5`, also in JSON.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
 pub struct CpuSet(BTreeSet<usize>);
 

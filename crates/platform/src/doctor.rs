@@ -7,6 +7,7 @@
 
 #![allow(unsafe_code)]
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::counters::{self, Counters};
@@ -18,7 +19,7 @@ mod regulating;
 mod steadiness;
 
 /// Severity of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// Nothing to change.
@@ -32,7 +33,7 @@ pub enum Level {
 }
 
 /// One property of the machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// The property.
     pub name: String,
@@ -64,7 +65,7 @@ impl Finding {
 }
 
 /// Whether the guard can run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
     /// True if it can.
     pub can_run: bool,
@@ -77,7 +78,7 @@ pub struct Verdict {
 }
 
 /// All results.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Diagnosis {
     /// Whether the guard can run.
     pub guard: Verdict,

@@ -6,15 +6,19 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-#[derive(Serialize, Deserialize)]
+/// The form in files.
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(
     untagged,
     expecting = "expected a text, or an array of bytes (0 to 255)"
 )]
-enum Form {
+pub enum Form {
+    /// UTF-8.
     Text(String),
+    /// Other bytes.
     Bytes(Vec<u8>),
 }
 

@@ -5,6 +5,7 @@
 
 use std::mem::MaybeUninit;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
@@ -21,7 +22,7 @@ pub const NOT_MAINTAINED: [&str; 7] = [
 ];
 
 /// The fields of a rusage that Linux maintains.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Usage {
     /// CPU time in user mode, microseconds.
     pub user_us: u64,

@@ -3,6 +3,7 @@
 
 use memwarden_run::statistics::ratio_of_medians;
 use memwarden_run::{Ratio, Recorded};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Table;
@@ -10,7 +11,7 @@ use crate::generic::metric_name;
 use crate::number::{NOT_MEASURED, optional, times};
 
 /// One metric of one case in two runs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Comparison {
     /// The case.
     pub case: String,

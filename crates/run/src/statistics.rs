@@ -117,7 +117,7 @@ impl Metric {
 }
 
 /// A ratio of two medians.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Ratio {
     /// The ratio; null if a median is missing or the lower one is 0.
     pub ratio: Option<f64>,

@@ -7,6 +7,7 @@
 //! problems", 1961): each number is tried a step lower and a step higher within its range; the
 //! search continues from the best of these platforms, and halves the steps when none is better.
 
+use schemars::JsonSchema;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -15,7 +16,7 @@ use crate::platform::{Platform, PlatformError};
 use crate::sweep::sweep;
 
 /// One figure of a case, published, modelled, or both.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, JsonSchema)]
 pub struct Compared {
     /// The case.
     pub case: String,
@@ -32,7 +33,7 @@ pub struct Compared {
 }
 
 /// A number that may be fitted.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, JsonSchema)]
 pub struct Parameter {
     /// Its path in the platform file.
     pub path: String,

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use memwarden_policy::{BestEffort, UNLIMITED};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dram::{Activity, Controller};
@@ -42,7 +43,7 @@ const MAX_JOBS: u64 = 100_000;
 const MAX_MIB_S: u64 = 1_000_000;
 
 /// The published figures of a machine.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Facts {
     /// Their source.
@@ -53,7 +54,7 @@ pub struct Facts {
 }
 
 /// One setting.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
     /// Its name.
@@ -83,7 +84,7 @@ fn sixteen_mib() -> u64 {
 }
 
 /// A periodic task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
     /// The bytes that a job reads.
@@ -97,7 +98,7 @@ pub struct Task {
 }
 
 /// A guard's settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Budgets {
     /// MB/s (2^20 bytes) for each core; 0 means no budget.
@@ -121,7 +122,7 @@ fn one_ms() -> u64 {
 }
 
 /// What happens when all cores have used their budgets.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // The names are the regulator's.
 pub enum Mode {
@@ -133,7 +134,9 @@ pub enum Mode {
 
 /// A figure of a case: of its first workload that is not idle, or of the other workloads, its
 /// load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
     /// Time from one access to the next, ns.

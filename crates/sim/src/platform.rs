@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use memwarden_machines::{File, Half};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dram::{Controller, ControllerError, ControllerSettings, Memory, MemoryError};
@@ -22,7 +23,7 @@ use crate::traced::{Heard, Traced};
 use crate::workload::{Chase, InBank, Scroll, ScrollSettings, Stream, USES, Workload, split_bank};
 
 /// The platform's memory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryChoice {
     /// The name of one that comes with the program, or a file, relative to the platform file's
@@ -34,7 +35,7 @@ pub struct MemoryChoice {
 }
 
 /// Times of the workloads' own work between two accesses, ps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Work {
     /// `latency`: a load of its chase.
@@ -65,7 +66,7 @@ fn all_at_once() -> u64 {
 }
 
 /// A machine with a name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Platform {
     /// Its name.

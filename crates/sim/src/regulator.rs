@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use memwarden_policy::{Action, BestEffort, Core, Policy, Resource, Split, UNLIMITED};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The cost of regulation, as measured on a real machine (`memwarden guard bench`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reaction {
     /// From the event that uses up a budget to the decision, ps.

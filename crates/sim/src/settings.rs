@@ -2,10 +2,11 @@
 //! The cores and caches of a simulated machine, as plain data.
 
 use memwarden_cachesim::geometry::Prefetcher;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CacheSettings {
     /// Bytes of data.
@@ -17,7 +18,7 @@ pub struct CacheSettings {
 }
 
 /// An instruction cache. Instructions in it take no time beyond their execution.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InstructionCacheSettings {
     /// Bytes of instructions.
@@ -30,7 +31,7 @@ pub struct InstructionCacheSettings {
 }
 
 /// A core and its private parts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CoreSettings {
     /// The core waits at a load until the value has arrived. Other cores wait only if the next
@@ -60,7 +61,7 @@ pub struct CoreSettings {
 }
 
 /// The cache that the cores share, and the path to memory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SharedSettings {
     /// Its size, ways and hit time.
@@ -93,7 +94,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// A DMA engine, which copies memory without a core and bypasses the caches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DmaSettings {
     /// The maximum number of a transfer's lines in flight, each from its read to its write.
@@ -108,7 +109,7 @@ pub struct DmaSettings {
 }
 
 /// Everything except the memory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MachineSettings {
     /// Number of cores, 1 to 32, all identical.

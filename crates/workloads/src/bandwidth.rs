@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use memwarden_platform::{affinity, clock, faults, sched};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
@@ -145,7 +146,7 @@ impl Default for Config {
 }
 
 /// The result of a run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Outcome {
     /// The kind of access.
     pub access: &'static str,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use memwarden_platform::mapping::Mapping;
 use memwarden_platform::{affinity, clock};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::buffer::Lines;
@@ -52,7 +53,7 @@ impl Default for Config {
 }
 
 /// The result of a run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Outcome {
     /// The CPU on which the thread ended.
     pub cpu: usize,

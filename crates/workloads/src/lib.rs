@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use memwarden_platform::{affinity, sched};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub mod automotive;
@@ -160,7 +161,7 @@ pub trait Observer {
 impl Observer for () {}
 
 /// One interval of a run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Progress {
     /// Time from the start of the run to the end of this interval.
     pub t_ns: u64,
@@ -173,7 +174,7 @@ pub struct Progress {
 }
 
 /// Cost of the measurement itself, measured before the run on the same CPU.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct MeasuringCost {
     /// One reading of the clock.
     pub clock_read_ns: f64,

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use memwarden_platform::{affinity, clock, faults, process, sched};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bandwidth::{self, Access};
@@ -35,7 +36,7 @@ pub struct Config {
 }
 
 /// One job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Job {
     /// Number of its release, from 0.
     pub number: u64,
@@ -50,7 +51,7 @@ pub struct Job {
 }
 
 /// The result of a run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Outcome {
     /// The access of a job to its frame.
     pub access: &'static str,

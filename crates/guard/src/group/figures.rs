@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::StopWith;
@@ -19,7 +20,7 @@ const WITHIN_PERCENT: [u64; 2] = [5, 10];
 const LONG_US: u64 = 10_000;
 
 /// A distribution.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Spread {
     /// Arithmetic mean.
     pub mean: f64,
@@ -48,10 +49,11 @@ impl Spread {
 }
 
 /// What was requested, and what it amounts to.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Terms {
     /// The group's folder; in JSON an array of its bytes if they are not UTF-8.
     #[serde(with = "memwarden_platform::text_or_bytes")]
+    #[schemars(with = "memwarden_platform::text_or_bytes::Form")]
     pub cgroup: PathBuf,
     /// The counted event.
     pub event: String,
@@ -68,7 +70,7 @@ pub struct Terms {
 }
 
 /// Summary of a group's regulation, from the first period to the last.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// What was requested; in JSON, its fields are beside the others.
     #[serde(flatten)]

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::folder;
@@ -15,7 +16,7 @@ use crate::Error;
 const NEXT_TO_NOTHING: &str = "1000 1000000";
 
 /// How a group is stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StopWith {
     /// `cgroup.freeze`: every thread stops before it returns to user space.

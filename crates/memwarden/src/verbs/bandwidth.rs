@@ -11,7 +11,7 @@ use memwarden_workloads::bandwidth::{self, Access, Config, DESCRIPTOR};
 use memwarden_workloads::remarks;
 
 use super::output;
-use super::workload::{self, ResultLine, WorkloadArgs};
+use super::workload::{self, Line, ResultLine, WorkloadArgs};
 use crate::verbs::numbers::{count_in, time_in};
 
 /// A line of output costs about 10 us; a shorter interval would measure the printing.
@@ -57,6 +57,10 @@ fn access_names() -> PossibleValuesParser {
     )
 }
 
+/// What `--json` prints.
+#[cfg(feature = "host")]
+pub type Printed = Line<'static, bandwidth::Outcome>;
+
 /// Moves memory and prints the rate.
 pub fn run(args: Args) -> Result<ExitCode> {
     let signals = workload::stop_on_signals()?;
@@ -86,12 +90,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
     if args.workload.json {
         let settings = args.workload.settings();
-        let line = ResultLine {
+        let line = Line::Result(ResultLine {
             workload: DESCRIPTOR.name,
             outcome: &outcome,
             settings,
             notes: &notes,
-        };
+        });
         output::print(&serde_json::to_string(&line)?)?;
         return Ok(signals.exit_code());
     }

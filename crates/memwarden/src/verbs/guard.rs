@@ -13,6 +13,14 @@ pub mod show;
 mod summary;
 mod supervise;
 
+/// What the verbs print with `--json`.
+#[cfg(feature = "host")]
+pub mod printed {
+    pub use super::calibrate::Printed as Calibrated;
+    pub use super::events::Printed as Events;
+    pub use super::supervise::Printed as Run;
+}
+
 use crate::verbs::output::{errln, outln};
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -9,10 +9,11 @@ use memwarden_experiments::program::{self, Config, Delimiter, Outcome, Release};
 use memwarden_platform::units::Time;
 use memwarden_workloads::Placement;
 use memwarden_workloads::periodic::Job;
+use schemars::JsonSchema;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGQUIT};
 
-use super::periodic::{miss_line, time_line};
+use super::periodic::{Line, miss_line, time_line};
 use super::{output, workload};
 use crate::verbs::numbers::count_in;
 
@@ -60,6 +61,18 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
+/// What `--json` prints.
+#[cfg(feature = "host")]
+pub type Printed = Line<Figures<'static>>;
+
+/// The figures of the program's jobs.
+#[derive(Serialize, JsonSchema)]
+pub struct Figures<'a> {
+    workload: &'a str,
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+}
+
 /// Runs the program, and prints the times of its jobs.
 pub fn run(args: Args) -> Result<ExitCode> {
     let signals = workload::stop_on_signals()?;
@@ -82,21 +95,17 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let mut told = Ok(true);
     let outcome = program::run(&config, &signals.stop, &mut |job, late_ns| {
         if args.tell_miss {
-            told = output::write(&format!("{}\n", miss_line(args.json, job.number, late_ns)));
+            told = miss_line(args.json, job.number, late_ns)
+                .and_then(|line| output::write(&format!("{line}\n")));
         }
     })?;
     told.context("telling of a miss")?;
     if args.json {
-        #[derive(Serialize)]
-        struct Line<'a> {
-            workload: &'a str,
-            #[serde(flatten)]
-            outcome: &'a Outcome,
-        }
-        output::print(&serde_json::to_string(&Line {
+        let line = Line::Result(Box::new(Figures {
             workload: "jobs",
             outcome: &outcome,
-        })?)?;
+        }));
+        output::print(&serde_json::to_string(&line)?)?;
     } else {
         workload::print_remarks(&outcome.notes)?;
         output::print(&for_people(&outcome, release.is_some()))?;

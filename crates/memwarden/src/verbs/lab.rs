@@ -16,6 +16,7 @@ use memwarden_lab::{
     Headers, Kernel, KernelChoice, LabOutcome, Machine, Memory, ModelledMemory, STOCK, Source,
     Stock,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::interfere;
@@ -500,8 +501,8 @@ fn modules(args: &ModulesArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The output of `lab kernel --json`.
-#[derive(Serialize)]
-struct KernelOutcome {
+#[derive(Serialize, JsonSchema)]
+pub struct KernelOutcome {
     release: String,
     /// The path for `--kernel`.
     tree: PathBuf,
@@ -574,8 +575,8 @@ fn kernel(args: &KernelArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The output of `lab qemu --json`.
-#[derive(Serialize)]
-struct QemuOutcome {
+#[derive(Serialize, JsonSchema)]
+pub struct QemuOutcome {
     program: PathBuf,
     /// True if it was already cached.
     cached: bool,
@@ -622,8 +623,9 @@ fn patches(names: &[String]) -> String {
     }
 }
 
-#[derive(Serialize)]
-struct StockStatus {
+#[derive(Serialize, JsonSchema)]
+/// A kernel of Debian.
+pub struct StockStatus {
     kernel: String,
     /// The release for arm64; none if it was not fetched.
     release: Option<String>,
@@ -631,8 +633,9 @@ struct StockStatus {
     release_amd64: Option<String>,
 }
 
-#[derive(Serialize)]
-struct Status {
+#[derive(Serialize, JsonSchema)]
+/// The cached files.
+pub struct Status {
     cache: PathBuf,
     bytes: u64,
     /// Debian's kernels, by their names for --kernel.

@@ -46,6 +46,10 @@ pub struct Args {
     seed: u64,
 }
 
+/// What `--json` prints.
+#[cfg(feature = "host")]
+pub type Printed = ResultLine<'static, latency::Outcome>;
+
 /// Runs the chase, and prints the result.
 pub fn run(args: Args) -> Result<ExitCode> {
     let signals = workload::stop_on_signals()?;

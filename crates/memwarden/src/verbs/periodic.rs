@@ -13,8 +13,8 @@ use memwarden_run::Metric;
 use memwarden_workloads::bandwidth::Access;
 use memwarden_workloads::periodic::{self, Config, DESCRIPTOR, FirstMiss, Job, Outcome};
 use memwarden_workloads::{BufferConfig, Placement, remarks};
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::json;
 
 use super::{output, workload};
 use crate::verbs::numbers::count_in;
@@ -72,6 +72,40 @@ fn access_names() -> PossibleValuesParser {
     )
 }
 
+/// A line of `--json`: with --tell-miss the first miss, and at the end the result.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Line<T> {
+    /// The first missed deadline.
+    Miss {
+        /// The job.
+        miss: Miss,
+    },
+    /// The figures.
+    Result(Box<T>),
+}
+
+/// A job that missed its deadline.
+#[derive(Serialize, JsonSchema)]
+pub struct Miss {
+    job: u64,
+    late_ns: u64,
+}
+
+/// What `--json` prints.
+#[cfg(feature = "host")]
+pub type Printed = Line<Figures<'static>>;
+
+/// The figures of the task.
+#[derive(Serialize, JsonSchema)]
+pub struct Figures<'a> {
+    workload: &'a str,
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+    /// Remarks on the figures.
+    notes: &'a [String],
+}
+
 /// Runs the task, and prints the times of its jobs.
 pub fn run(args: Args) -> Result<ExitCode> {
     let signals = workload::stop_on_signals()?;
@@ -108,18 +142,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
         outcome.frame_bytes * outcome.frames,
     );
     if args.json {
-        #[derive(Serialize)]
-        struct Line<'a> {
-            workload: &'a str,
-            #[serde(flatten)]
-            outcome: &'a Outcome,
-            notes: &'a [String],
-        }
-        let line = Line {
+        let line = Line::Result(Box::new(Figures {
             workload: DESCRIPTOR.name,
             outcome: &outcome,
             notes: &notes,
-        };
+        }));
         output::print(&serde_json::to_string(&line)?)?;
     } else {
         workload::print_remarks(&notes)?;
@@ -141,7 +168,7 @@ fn telling(
             loop {
                 let over = ended.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout);
                 if let Some((job, late_ns)) = first_miss.get() {
-                    return output::print(&miss_line(as_json, job, late_ns));
+                    return output::print(&miss_line(as_json, job, late_ns)?);
                 }
                 if over {
                     return Ok(());
@@ -161,15 +188,16 @@ fn telling(
 
 /// The line that reports the first miss.
 #[allow(clippy::cast_precision_loss)]
-pub(super) fn miss_line(as_json: bool, job: u64, late_ns: u64) -> String {
-    if as_json {
-        json!({"miss": {"job": job, "late_ns": late_ns}}).to_string()
+pub(super) fn miss_line(as_json: bool, job: u64, late_ns: u64) -> Result<String> {
+    Ok(if as_json {
+        let miss = Miss { job, late_ns };
+        serde_json::to_string(&Line::<()>::Miss { miss })?
     } else {
         format!(
             "job {job} missed its deadline by {}",
             ms(Some(late_ns as f64))
         )
-    }
+    })
 }
 
 fn for_people(outcome: &Outcome) -> String {

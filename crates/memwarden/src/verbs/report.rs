@@ -6,9 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use memwarden_report::compare::{compare, compare_table, differences_table, side_by_side_table};
+use memwarden_report::compare::{
+    Comparison, compare, compare_table, differences_table, side_by_side_table,
+};
 use memwarden_report::{finding, png_of_plots, render, side_by_side, tables};
-use memwarden_run::{Recorded, schema};
+use memwarden_run::{Recorded, Run, Summary, schema};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::output;
@@ -86,7 +90,8 @@ fn comparison(args: &Args, a: &Path, b: &Path) -> Result<()> {
         );
     }
     if args.json {
-        return print(&format!("{:#}\n", serde_json::to_value(&compared)?));
+        let printed = Printed::Compared(compared);
+        return print(&format!("{}\n", serde_json::to_string_pretty(&printed)?));
     }
     print(&compare_table(&first, &second).to_text(width()))?;
     differences(&[first, second])?;
@@ -106,23 +111,61 @@ fn differences(runs: &[Recorded]) -> Result<()> {
     print(&format!("\n{}", table.to_text(width())))
 }
 
+/// What `--json` prints.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Printed {
+    /// Of one folder.
+    One(Box<Reported>),
+    /// Of several.
+    Several(Vec<Reported>),
+    /// Of --compare.
+    Compared(Vec<Comparison>),
+}
+
+/// A run.
+#[derive(Serialize, JsonSchema)]
+pub struct Reported {
+    directory: PathBuf,
+    /// The result in a sentence.
+    finding: String,
+    /// Its run.json.
+    #[schemars(schema_with = "run_schema")]
+    run: Run,
+    /// Its summary.json.
+    #[schemars(schema_with = "summary_schema")]
+    summary: Summary,
+}
+
+fn run_schema(_: &mut SchemaGenerator) -> Schema {
+    embedded(schema::RUN_JSON)
+}
+
+fn summary_schema(_: &mut SchemaGenerator) -> Schema {
+    embedded(schema::SUMMARY_JSON)
+}
+
+/// A schema that is part of another one.
+fn embedded(text: &str) -> Schema {
+    serde_json::from_str(text).expect("the schemas are JSON")
+}
+
 fn as_json(directories: &[PathBuf]) -> Result<String> {
     let mut all = Vec::new();
     for directory in directories {
         let recorded = Recorded::read(directory)?;
-        all.push(json!({
-            "directory": directory,
-            "finding": finding(&recorded.summary),
-            "run": recorded.run,
-            "summary": recorded.summary,
-        }));
+        all.push(Reported {
+            directory: directory.clone(),
+            finding: finding(&recorded.summary),
+            run: recorded.run,
+            summary: recorded.summary,
+        });
     }
-    let value = if all.len() == 1 {
-        all.remove(0)
-    } else {
-        Value::Array(all)
+    let printed = match all.len() {
+        1 => Printed::One(Box::new(all.remove(0))),
+        _ => Printed::Several(all),
     };
-    Ok(format!("{value:#}\n"))
+    Ok(format!("{}\n", serde_json::to_string_pretty(&printed)?))
 }
 
 /// Renders each folder again.

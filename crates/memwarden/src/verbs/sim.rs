@@ -12,6 +12,15 @@ mod record;
 mod replay;
 mod trace_file;
 
+/// What the verbs print with `--json`.
+pub mod printed {
+    pub use super::calibrate::Report as Calibrated;
+    pub use super::check::Report as Checked;
+    pub use super::memories::Printed as Memories;
+    pub use super::platforms::Printed as Platforms;
+    pub use super::replay::Told as Replayed;
+}
+
 use std::path::Path;
 use std::process::ExitCode;
 

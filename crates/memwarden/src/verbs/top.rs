@@ -75,6 +75,10 @@ enum BackendName {
     Null,
 }
 
+/// What `--json` prints of each interval.
+#[cfg(feature = "host")]
+pub type Printed = lines::Line<'static>;
+
 /// Runs `memwarden top`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // Caught before anything is drawn, so that the terminal is restored after any signal.

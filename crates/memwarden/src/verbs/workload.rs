@@ -13,6 +13,7 @@ use clap::Args;
 use memwarden_experiments::Progress as _;
 use memwarden_platform::{Error, descriptor, units};
 use memwarden_workloads::{BufferConfig, Observer, Placement, Progress, Stop};
+use schemars::JsonSchema;
 use serde::Serialize;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
@@ -107,7 +108,7 @@ impl WorkloadArgs {
 }
 
 /// The settings that every result includes.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Settings {
     pinned: bool,
     buffer_bytes: usize,
@@ -116,8 +117,24 @@ pub struct Settings {
     huge_pages: bool,
 }
 
+/// A line of `--json`: the rate at each --interval, and at the end the result.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Line<'a, T: Serialize> {
+    /// The rate.
+    Progress(RateLine<'a>),
+    /// The figures.
+    Result(ResultLine<'a, T>),
+}
+
+/// The rate since the previous line.
+#[derive(Serialize, JsonSchema)]
+pub struct RateLine<'a> {
+    progress: &'a Progress,
+}
+
 /// A result as one line of JSON, always the last line.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct ResultLine<'a, T: Serialize> {
     /// `latency` or `bandwidth`.
     pub workload: &'a str,
@@ -217,13 +234,9 @@ impl Observer for Reporter {
     }
 
     fn progress(&mut self, progress: &Progress) -> Result<(), Error> {
-        #[derive(Serialize)]
-        struct ProgressLine<'a> {
-            progress: &'a Progress,
-        }
         let text = if self.json {
-            serde_json::to_string(&ProgressLine { progress })
-                .map_err(|error| Error::Invalid(error.to_string()))?
+            let line: Line<'_, ()> = Line::Progress(RateLine { progress });
+            serde_json::to_string(&line).map_err(|error| Error::Invalid(error.to_string()))?
         } else {
             #[allow(clippy::cast_precision_loss)]
             let seconds = progress.t_ns as f64 / 1e9;

@@ -5,6 +5,7 @@
 //! arch/x86/include/asm/ and arch/arm64/include/asm/, `mmap_base()` of arch/x86/mm/mmap.c and mm/util.c, and
 //! load_elf_binary() of fs/binfmt_elf.c.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Address;
@@ -24,7 +25,7 @@ const GUARD_PAGES: u64 = 256;
 const ARM64_STACK_RANDOM: u64 = 1 << 30;
 
 /// Effect of randomisation on a process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Aslr {
     /// kernel.randomize_va_space: 0 none; 1 stack, mappings and PIEs; 2 also the heap. It applies to programs started
     /// now.
@@ -40,7 +41,7 @@ pub struct Aslr {
 }
 
 /// Start or end of one part of the process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Base {
     /// The part.
     pub part: &'static str,

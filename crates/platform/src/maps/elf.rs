@@ -8,6 +8,7 @@ use object::elf::{FileHeader32, FileHeader64};
 use object::read::ReadCache;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, FileKind, elf};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// More sections than any real program; a corrupt file may claim 2^32, and the table is read at once.
@@ -65,7 +66,7 @@ pub struct Elf {
 }
 
 /// An instruction set, by the number in an ELF header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Machine {
     /// x86-64; with 32 bits its x32 variant.

@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::aslr::{self, Aslr, Facts};
@@ -19,7 +20,7 @@ use super::{Address, Region, parse};
 use crate::{Result, Root, mapping};
 
 /// A process's mappings, explained.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Explanation {
     /// The process.
     pub process: Process,
@@ -36,7 +37,7 @@ pub struct Explanation {
 }
 
 /// A process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Process {
     /// Its ID.
     pub pid: u32,
@@ -55,7 +56,7 @@ pub struct Process {
 }
 
 /// A region with its explanation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Explained {
     /// The first byte.
     pub start_address: Address,
@@ -87,7 +88,7 @@ pub struct Explained {
 }
 
 /// A section, or the part of a section that lies in a region.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Part {
     /// Name, such as `.text`.
     pub name: String,
@@ -100,7 +101,7 @@ pub struct Part {
 }
 
 /// Role of an object in its process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// The program.
@@ -112,7 +113,7 @@ pub enum Role {
 }
 
 /// A loaded ELF file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Object {
     /// Its file.
     pub file: String,

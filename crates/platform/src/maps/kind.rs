@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Kind of a region, from its name and flags.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Counts, Region};
 use crate::units::size_text;
 
 /// Kind of a region.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// Part of a loaded program or library.

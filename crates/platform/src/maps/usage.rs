@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Usage of a region's pages: resident, dirty or in swap; and sums.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::explain::Explained;
@@ -8,7 +9,7 @@ use super::kind::{Kind, is_hugetlb};
 use super::{Counts, Region};
 
 /// A region's pages, from smaps. Null means that the kernel does not count them.
-#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Usage {
     /// The size of the region's pages.
     pub page_bytes: Option<u64>,
@@ -94,7 +95,7 @@ fn both(one: Option<u64>, other: Option<u64>) -> Option<u64> {
 }
 
 /// Sums of regions. Each region belongs to one of the first four.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Totals {
     /// Files, including programs and libraries.
     pub file: Sum,
@@ -109,7 +110,7 @@ pub struct Totals {
 }
 
 /// A sum over regions; null if the kernel counts none of them.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Sum {
     /// Number of regions.
     pub regions: u64,

@@ -8,6 +8,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::command::{Command, Kind, Observer};
@@ -73,7 +74,7 @@ impl fmt::Display for Violation {
 }
 
 /// The result of a check.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CheckReport {
     /// Number of judged commands.
     pub commands: u64,

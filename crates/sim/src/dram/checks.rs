@@ -2,6 +2,7 @@
 //! Compares the model with figures derived by hand, and runs random traffic through the
 //! checker.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::checker::{CheckReport, Checker};
@@ -13,7 +14,7 @@ use super::statistics::Statistics;
 use crate::main_memory::{Arrival, Done, MainMemory, NEVER_PS};
 
 /// A figure derived by hand, beside the model's.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Check {
     /// The figure's description, with its unit.
     pub name: String,

@@ -2,6 +2,7 @@
 //! The memory controller: accepts lines, orders commands, and reports when lines are done.
 
 use memwarden_machines::MAX_IDLE_PS;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::channel::Channel;
@@ -12,7 +13,7 @@ use super::statistics::Statistics;
 use crate::main_memory::{Arrival, Done, MainMemory, NEVER_PS, to_next_event};
 
 /// The treatment of an open row without requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PagePolicy {
     /// The row stays open.
@@ -27,7 +28,7 @@ pub enum PagePolicy {
 }
 
 /// How a controller orders its requests, for each channel separately.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ControllerSettings {
     /// Number of reads in a queue, 1 to 1024.

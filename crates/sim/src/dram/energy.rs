@@ -16,6 +16,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::memory::{Memory, Supply};
@@ -25,7 +26,7 @@ use super::statistics::Statistics;
 const UJ: f64 = 1e-15;
 
 /// The currents of a memory's chips.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Currents {
     /// Chips of a rank.
     pub chips: u64,
@@ -88,7 +89,7 @@ impl std::iter::Sum for Activity {
 }
 
 /// The energy by part, uJ.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Energy {
     /// ACTs with their PREs.
     pub activates_uj: f64,

@@ -2,12 +2,13 @@
 //! Which address bits choose the channel, rank, bank, row and column of a line, and the
 //! inverse.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::memory::Organisation;
 
 /// A field of an address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
     /// The channel.
@@ -53,7 +54,7 @@ impl Part {
 }
 
 /// The order of an address's fields.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Mapping {
     /// From the most significant bit to the least, above the bytes of a burst: a field's name,

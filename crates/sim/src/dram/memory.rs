@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The description of a memory, as plain data: its organisation and its timings.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::energy::Currents;
 use super::mapping::Mapping;
 
 /// The standard of a memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // The names are the standards' own.
 pub enum Standard {
@@ -69,7 +70,7 @@ macro_rules! fields {
     ($(#[$doc:meta])* $type:ident, $power_of_two:expr;
      $($(#[$field_doc:meta])* $name:ident: $min:literal..=$max:literal),* $(,)?) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub struct $type {
             $($(#[$field_doc])* pub $name: u64,)*
@@ -219,7 +220,7 @@ impl Timings {
 }
 
 /// A memory: everything that the controller needs to know about it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
     /// Its name.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The controller's counts.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Counts since the start.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Statistics {
     /// Lines that the memory read.
     pub reads: u64,

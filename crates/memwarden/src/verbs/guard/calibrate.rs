@@ -9,7 +9,8 @@ use memwarden_platform::units::{parse_size, size_text};
 use memwarden_platform::{Root, cache, hugepage};
 use memwarden_workloads::latency::{self, Config};
 use memwarden_workloads::{BufferConfig, Placement, Stop};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// Loads in flight at once. More loads than a core has MSHRs would only queue in the core.
 const PARALLEL: usize = 10;
@@ -34,6 +35,26 @@ pub(super) struct Args {
     /// Print as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize, JsonSchema)]
+pub struct Printed {
+    /// The guaranteed bandwidth in MiB/s.
+    maxbw_mib_s: u64,
+    /// The order of the accesses.
+    pattern: &'static str,
+    /// Loads in flight at once.
+    parallel: usize,
+    buffer_bytes: usize,
+    /// Null if the caches are unknown.
+    last_level_cache_bytes: Option<u64>,
+    /// Whether the buffer fits into it: then the figure is of a cache.
+    fits_in_cache: bool,
+    /// Whether a running guard got the figure.
+    guard_told: bool,
+    /// The measurement.
+    latency: latency::Outcome,
 }
 
 fn mask(text: &str) -> Result<u64, String> {
@@ -92,10 +113,16 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let cached = llc.is_some_and(|llc| bytes as u64 <= llc);
     if args.json {
-        let result = json!({
-            "maxbw_mib_s": maxbw_mib_s, "pattern": what, "parallel": PARALLEL, "buffer_bytes": bytes,
-            "last_level_cache_bytes": llc, "fits_in_cache": cached, "guard_told": told, "latency": outcome,
-        });
+        let result = Printed {
+            maxbw_mib_s,
+            pattern: what,
+            parallel: PARALLEL,
+            buffer_bytes: bytes,
+            last_level_cache_bytes: llc,
+            fits_in_cache: cached,
+            guard_told: told,
+            latency: outcome,
+        };
         outln!("{}", serde_json::to_string_pretty(&result)?)?;
         return Ok(ExitCode::SUCCESS);
     }

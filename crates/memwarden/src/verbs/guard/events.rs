@@ -4,7 +4,8 @@
 use std::process::ExitCode;
 
 use memwarden_policy::events::{self, Event, Kind, Processor, Sure, core_type, vendor};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::verbs::output::outln;
 use crate::verbs::terminal::{lines, table};
@@ -30,7 +31,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         );
     }
     if args.json {
-        let all: Vec<Value> = chosen.iter().map(to_json).collect();
+        let all: Printed = chosen.iter().map(listed).collect();
         outln!("{}", serde_json::to_string_pretty(&all)?)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -71,32 +72,74 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn to_json(event: &Event) -> Value {
+/// What `--json` prints.
+pub type Printed = Vec<Listed>;
+
+/// An event.
+#[derive(Serialize, JsonSchema)]
+pub struct Listed {
+    event: &'static str,
+    /// The processors whose own event it is.
+    processors: Vec<Row>,
+    /// How a counter is requested.
+    asked_for_by: &'static str,
+    read: u64,
+    read_config1: u64,
+    read_too: Option<u64>,
+    /// The code that counts write-backs.
+    write: Option<u64>,
+    /// The code that counts both.
+    combined: Option<u64>,
+    /// Bytes of an event; null is a page.
+    bytes: Option<u32>,
+    /// Whether the reads include prefetches.
+    prefetches: bool,
+    /// Whether they include the lines that writes fetch.
+    writes_fetched: bool,
+    /// Whether they include hits in a shared cache.
+    shared_cache_hits: bool,
+    known_by: &'static str,
+    source: &'static str,
+}
+
+/// Processors of one maker.
+#[derive(Serialize, JsonSchema)]
+pub struct Row {
+    maker: String,
+    maker_id: u32,
+    family: u32,
+    first: u32,
+    last: u32,
+    /// Of a hybrid processor: P or E.
+    core_type: Option<&'static str>,
+}
+
+fn listed(event: &Event) -> Listed {
     let includes = event.includes;
-    let rows: Vec<Value> = of(event)
-        .map(|row| {
-            json!({
-                "maker": maker(row.vendor), "maker_id": row.vendor, "family": row.family, "first": row.first, "last": row.last,
-                "core_type": core_type::letter(row.core),
-            })
-        })
-        .collect();
-    json!({
-        "event": event.name,
-        "processors": rows,
-        "asked_for_by": kind(event.kind),
-        "read": event.read,
-        "read_config1": event.read_config1,
-        "read_too": event.read_too,
-        "write": event.write,
-        "combined": event.combined,
-        "bytes": event.bytes,
-        "prefetches": includes.prefetches,
-        "writes_fetched": includes.writes,
-        "shared_cache_hits": includes.shared_hits,
-        "known_by": sure(event.sure),
-        "source": event.source,
-    })
+    let row = |row: Processor| Row {
+        maker: maker(row.vendor),
+        maker_id: row.vendor,
+        family: row.family,
+        first: row.first,
+        last: row.last,
+        core_type: core_type::letter(row.core),
+    };
+    Listed {
+        event: event.name,
+        processors: of(event).map(row).collect(),
+        asked_for_by: kind(event.kind),
+        read: event.read,
+        read_config1: event.read_config1,
+        read_too: event.read_too,
+        write: event.write,
+        combined: event.combined,
+        bytes: event.bytes,
+        prefetches: includes.prefetches,
+        writes_fetched: includes.writes,
+        shared_cache_hits: includes.shared_hits,
+        known_by: sure(event.sure),
+        source: event.source,
+    }
 }
 
 fn of(event: &Event) -> impl Iterator<Item = Processor> {
@@ -213,9 +256,9 @@ mod tests {
         assert_eq!(row("arrowlake").1, "6:c5-c6(P)");
         assert_eq!(row("page-faults"), ("-".into(), "-".into()));
         for event in events::all() {
-            let told = to_json(&event);
-            assert_eq!(told["event"], event.name);
-            assert!(told["processors"].as_array().unwrap().len() == of(&event).count());
+            let told = listed(&event);
+            assert_eq!(told.event, event.name);
+            assert_eq!(told.processors.len(), of(&event).count());
         }
     }
 }

@@ -9,9 +9,11 @@ use clap::ValueEnum;
 use memwarden_guard::budget::Request;
 use memwarden_guard::group::{GroupGuard, GroupOptions, StopWith, Summary};
 use memwarden_guard::meaning_of;
+use schemars::JsonSchema;
 use serde::Serialize;
 use signal_hook::iterator::Signals;
 
+use super::supervise::Printed;
 use super::{BackendName, Run, enter, supervise};
 use crate::verbs::output::errln;
 
@@ -65,13 +67,13 @@ pub(super) fn run(args: &Run, cgroup: &Path, signals: Signals) -> anyhow::Result
                 held: false,
                 lost: error.to_string(),
             };
-            errln!("{}", serde_json::to_string(&lost)?);
+            errln!("{}", serde_json::to_string(&Printed::Lost(lost))?);
             return Ok(ExitCode::FAILURE);
         }
         Err(error) => return Err(error.into()),
     };
     if args.json {
-        errln!("{}", serde_json::to_string(&summary)?);
+        errln!("{}", serde_json::to_string(&Printed::Group(&summary))?);
     } else {
         errln!("{}", text(&summary));
     }
@@ -79,9 +81,10 @@ pub(super) fn run(args: &Run, cgroup: &Path, signals: Signals) -> anyhow::Result
 }
 
 /// The summary of a group whose regulation ended before the command; its figures are lost.
-#[derive(Serialize)]
-struct Lost<'a> {
+#[derive(Serialize, JsonSchema)]
+pub struct Lost<'a> {
     #[serde(with = "memwarden_platform::text_or_bytes")]
+    #[schemars(with = "memwarden_platform::text_or_bytes::Form")]
     cgroup: &'a Path,
     held: bool,
     /// Why it ended.

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use memwarden_guard::rates::Sample;
 use memwarden_guard::{Control, CoreStatistics, Regulator, Settings, fair_server, units};
 use memwarden_platform::Root;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::verbs::output::{self, outln};
 use crate::verbs::terminal::{number, table};
@@ -14,7 +15,10 @@ use crate::verbs::terminal::{number, table};
 pub(super) fn show(guard: &dyn Regulator, as_json: bool) -> anyhow::Result<ExitCode> {
     let sample = Sample::take(guard)?;
     if as_json {
-        outln!("{:#}", document(guard.name(), &sample))?;
+        outln!(
+            "{}",
+            serde_json::to_string_pretty(&document(guard.name(), &sample))?
+        )?;
     } else {
         for warning in fair_server::warnings(&Root::system(), &sample.cores) {
             outln!("{warning}")?;
@@ -27,14 +31,26 @@ pub(super) fn show(guard: &dyn Regulator, as_json: bool) -> anyhow::Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// All figures, as `--json` prints them.
-pub fn document(backend: &str, sample: &Sample) -> Value {
-    json!({
-        "backend": backend,
-        "settings": sample.settings,
-        "cores": sample.cores,
-        "failings": sample.failings(),
-    })
+/// What `--json` prints: all figures.
+#[derive(Serialize, JsonSchema)]
+pub struct Shown<'a> {
+    /// The regulator: module, user or null.
+    backend: &'a str,
+    settings: &'a Settings,
+    /// The statistics of each core.
+    cores: &'a [CoreStatistics],
+    /// Failures to regulate a core, one sentence each.
+    failings: Vec<String>,
+}
+
+/// The document of a reading.
+pub fn document<'a>(backend: &'a str, sample: &'a Sample) -> Shown<'a> {
+    Shown {
+        backend,
+        settings: &sample.settings,
+        cores: &sample.cores,
+        failings: sample.failings(),
+    }
 }
 
 fn text(name: &str, sample: &Sample) -> String {
@@ -193,12 +209,7 @@ mod tests {
         let text = text("null", &sample);
         assert!(text.starts_with(expected), "{text}");
         let object = document("null", &sample);
-        assert!(
-            object["failings"][0]
-                .as_str()
-                .unwrap()
-                .starts_with(expected)
-        );
+        assert!(object.failings[0].starts_with(expected));
     }
 
     #[test]

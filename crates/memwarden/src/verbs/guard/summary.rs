@@ -9,6 +9,7 @@ use memwarden_guard::budget::Events;
 use memwarden_guard::statistics::ResourceStatistics;
 use memwarden_guard::units::mib_s;
 use memwarden_guard::{CoreStatistics, Error, Meaning, Session, Settings, meaning};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Relative excess over its budget from which a core was not held.
@@ -34,8 +35,8 @@ pub(super) struct Watch {
 }
 
 /// The result.
-#[derive(Debug, Serialize)]
-pub(super) struct Summary {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Summary {
     backend: &'static str,
     event: String,
     memory_traffic: bool,
@@ -49,8 +50,9 @@ pub(super) struct Summary {
     cores: Vec<CoreSummary>,
 }
 
-#[derive(Debug, Serialize)]
-struct CoreSummary {
+/// A core.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct CoreSummary {
     cpu: usize,
     budget_mib_s: Option<f64>,
     achieved_mib_s: f64,
@@ -68,8 +70,8 @@ struct CoreSummary {
 }
 
 /// A core's write-backs.
-#[derive(Debug, Serialize)]
-struct WriteSummary {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct WriteSummary {
     budget_mib_s: Option<f64>,
     achieved_mib_s: f64,
     budget_events: Events,

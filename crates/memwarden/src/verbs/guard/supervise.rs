@@ -11,10 +11,12 @@ use memwarden_experiments::Interrupt;
 use memwarden_guard::{Hold, Session, meaning, running};
 use memwarden_platform::cpus;
 use rustix::process::{Pid, Signal, kill_process};
+use schemars::JsonSchema;
+use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::summary::Watch;
+use super::summary::{Summary, Watch};
 use super::{Run, enter, group};
 use crate::verbs::foreign::{self, Interrupted, NotStarted};
 use crate::verbs::output::errln;
@@ -24,6 +26,18 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// A signal came before the command.
 const NOT_STARTED: Interrupted = Interrupted("the command was not started");
+
+/// What `--json` prints on standard error.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Printed<'a> {
+    /// With budgets of cores.
+    Cores(&'a Summary),
+    /// With a budget of a group.
+    Group(&'a memwarden_guard::group::Summary),
+    /// If a group's regulation ended before the command.
+    Lost(group::Lost<'a>),
+}
 
 pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
     // Caught from here on, so that the session ends in order after any signal. The interrupt ends the set-up; the
@@ -70,7 +84,7 @@ pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
     })?;
     let summary = watch.end(&session);
     if args.json {
-        errln!("{}", serde_json::to_string(&summary)?);
+        errln!("{}", serde_json::to_string(&Printed::Cores(&summary))?);
     } else {
         errln!("memwarden: {}", summary.text());
     }

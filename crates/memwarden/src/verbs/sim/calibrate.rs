@@ -18,6 +18,7 @@ use memwarden_sim::calibrate::{
 };
 use memwarden_sim::cases::{Facts, Measure};
 use memwarden_sim::platform::PlatformError;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::measured::{self, Measured};
@@ -100,8 +101,8 @@ fn within(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "a share is from 0 to 1, such as 0.02 for 2 %".to_owned())
 }
 
-#[derive(Serialize)]
-struct Report<'a> {
+#[derive(Serialize, JsonSchema)]
+pub struct Report<'a> {
     platform: &'a str,
     source: &'a str,
     seed: u64,
@@ -116,8 +117,8 @@ struct Report<'a> {
 }
 
 /// A figure from all its sources.
-#[derive(Serialize)]
-struct Row {
+#[derive(Serialize, JsonSchema)]
+pub struct Row {
     #[serde(flatten)]
     compared: Compared,
     /// The figure that the runs of `--lab` measured.
@@ -143,8 +144,8 @@ impl Row {
     }
 }
 
-#[derive(Serialize)]
-struct Fit<'a> {
+#[derive(Serialize, JsonSchema)]
+pub struct Fit<'a> {
     worst_before: f64,
     worst_now: f64,
     tried: usize,

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use memwarden_experiments::Progress;
 use memwarden_sim::dram::checks::{self, Check};
 use memwarden_sim::dram::{CheckReport, ControllerError, Memory, memory_file};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::memory;
@@ -50,8 +51,8 @@ pub(super) struct Args {
 }
 
 /// The results of a memory.
-#[derive(Serialize)]
-struct Judged {
+#[derive(Serialize, JsonSchema)]
+pub struct Judged {
     memory: String,
     checks: Vec<Figure>,
     traffic: CheckReport,
@@ -59,16 +60,16 @@ struct Judged {
     violations: Vec<String>,
 }
 
-#[derive(Serialize)]
-struct Figure {
+#[derive(Serialize, JsonSchema)]
+pub struct Figure {
     #[serde(flatten)]
     check: Check,
     difference: f64,
     holds: bool,
 }
 
-#[derive(Serialize)]
-struct Report<'a> {
+#[derive(Serialize, JsonSchema)]
+pub struct Report<'a> {
     commands: u64,
     seed: u64,
     memories: &'a [Judged],

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use memwarden_platform::units::size_text;
 use memwarden_sim::dram::{Memory, Standard, memory_file};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::verbs::output::print;
@@ -24,8 +25,12 @@ pub(super) struct Args {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct Listed {
+/// What `--json` prints.
+pub type Printed = Vec<Listed>;
+
+/// A memory.
+#[derive(Serialize, JsonSchema)]
+pub struct Listed {
     /// The value for other verbs.
     option: &'static str,
     capacity_bytes: u64,

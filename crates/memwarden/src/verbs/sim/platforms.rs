@@ -7,6 +7,7 @@ use anyhow::Result;
 use memwarden_platform::units::size_text;
 use memwarden_sim::cases::{self, Facts};
 use memwarden_sim::{Platform, calibrate, platform};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::verbs::output::print;
@@ -26,8 +27,12 @@ pub(super) struct Args {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct Listed {
+/// What `--json` prints.
+pub type Printed = Vec<Listed>;
+
+/// A platform.
+#[derive(Serialize, JsonSchema)]
+pub struct Listed {
     /// The value for other verbs.
     option: &'static str,
     peak_bytes_per_s: f64,
@@ -37,8 +42,9 @@ struct Listed {
     platform: Platform,
 }
 
-#[derive(Serialize)]
-struct Published {
+#[derive(Serialize, JsonSchema)]
+/// Published figures.
+pub struct Published {
     source: String,
     cases: usize,
     /// Number of figures that a calibration fits.

@@ -11,6 +11,7 @@ use memwarden_platform::units::{Time, parse_nanoseconds};
 use memwarden_sim::dram::{ControllerSettings, Energy, Memory, PagePolicy};
 use memwarden_sim::replay::{Replay, replay};
 use memwarden_sim::trace::{Format, Reader, Request, TraceError};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::memory;
@@ -137,8 +138,8 @@ impl Iterator for Watched {
 }
 
 /// The complete output, with the settings.
-#[derive(Serialize)]
-struct Told<'a> {
+#[derive(Serialize, JsonSchema)]
+pub struct Told<'a> {
     trace: &'a Path,
     format: Format,
     memory: &'a Memory,
@@ -149,8 +150,8 @@ struct Told<'a> {
 }
 
 /// Results of the trace; the same requests give the same results.
-#[derive(Serialize)]
-struct Figures {
+#[derive(Serialize, JsonSchema)]
+pub struct Figures {
     reads: u64,
     writes: u64,
     timed: bool,
@@ -172,16 +173,16 @@ struct Figures {
     mean_power_mw: Option<f64>,
 }
 
-#[derive(Serialize)]
-struct Judged {
+#[derive(Serialize, JsonSchema)]
+pub struct Judged {
     commands: u64,
     violation_count: u64,
     violations: Vec<String>,
 }
 
 /// Speed of the model, including reading of the trace.
-#[derive(Serialize)]
-struct Speed {
+#[derive(Serialize, JsonSchema)]
+pub struct Speed {
     wall_s: f64,
     requests_per_s: f64,
     /// The same by CPU time of this thread, which excludes other threads' turns.

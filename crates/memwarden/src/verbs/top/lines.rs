@@ -6,7 +6,8 @@ use std::time::{Instant, SystemTime};
 use memwarden_experiments::Interrupt;
 use memwarden_guard::rates::{CoreRates, Rates, ResourceRates, Sample, Sampler};
 use memwarden_guard::{Regulator, meaning};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::{Args, wait_until};
 use crate::verbs::guard::show;
@@ -67,10 +68,8 @@ pub fn run(
         let rates = sampler.next(sample);
         let text = if args.json {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
-            format!(
-                "{}\n",
-                object(guard.name(), now.as_secs_f64(), &kept, &rates)
-            )
+            let object = object(guard.name(), now.as_secs_f64(), &kept, &rates);
+            format!("{}\n", serde_json::to_string(&object)?)
         } else {
             told.new_failings(&rates) + &lines(started.elapsed().as_secs_f64(), &rates)
         };
@@ -82,12 +81,31 @@ pub fn run(
     Ok(())
 }
 
-fn object(backend: &str, time_unix_s: f64, sample: &Sample, rates: &Rates) -> Value {
-    let mut object = show::document(backend, sample);
-    object["time_unix_s"] = json!(time_unix_s);
-    object["interval_s"] = json!(rates.interval_s);
-    object["rates"] = json!(rates.cores);
-    object
+/// What `--json` prints of an interval, in one line.
+#[derive(Serialize, JsonSchema)]
+pub struct Line<'a> {
+    #[serde(flatten)]
+    shown: show::Shown<'a>,
+    /// When the reading was taken.
+    time_unix_s: f64,
+    /// Time since the previous reading; null for the first.
+    interval_s: Option<f64>,
+    /// The rates of each core over the interval.
+    rates: &'a [CoreRates],
+}
+
+fn object<'a>(
+    backend: &'a str,
+    time_unix_s: f64,
+    sample: &'a Sample,
+    rates: &'a Rates,
+) -> Line<'a> {
+    Line {
+        shown: show::document(backend, sample),
+        time_unix_s,
+        interval_s: rates.interval_s,
+        rates: &rates.cores,
+    }
 }
 
 fn row<S: AsRef<str>>(words: &[S]) -> String {
@@ -265,13 +283,14 @@ mod tests {
             .unwrap();
         let sample = Sample::take(&guard).unwrap();
         let rates = Sampler::default().next(sample.clone());
-        let object = object("null", 5.5, &sample, &rates);
+        let text = serde_json::to_string(&object("null", 5.5, &sample, &rates)).unwrap();
+        assert!(!text.contains('\n'));
+        let object: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(object["backend"], "null");
         assert_eq!(object["settings"]["control"]["period_us"], 1000);
         assert_eq!(object["cores"][1]["cpu"], 1);
         assert_eq!(object["rates"][1]["cpu"], 1);
-        assert_eq!(object["rates"][1]["throttled_ratio"], Value::Null);
+        assert!(object["rates"][1]["throttled_ratio"].is_null());
         assert_eq!(object["time_unix_s"], 5.5);
-        assert!(!object.to_string().contains('\n'));
     }
 }

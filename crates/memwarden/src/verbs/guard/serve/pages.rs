@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use hyper::StatusCode;
 use memwarden_guard::metrics::{self, Kind, Labels};
 use memwarden_guard::rates::Sample;
+use serde::Serialize;
 
 use super::Source;
 use super::http::Page;
@@ -72,15 +73,31 @@ pub fn page(source: &Source, path: &str) -> Page {
 }
 
 fn show_json(source: &Source) -> (StatusCode, &'static str, String) {
+    #[derive(Serialize)]
+    struct Failed {
+        error: String,
+    }
     let found = source.read(|guard| Ok((guard.name(), Sample::take(guard)?)));
-    let (status, document) = match found {
-        Ok((name, sample)) => (StatusCode::OK, show::document(name, &sample)),
+    let (status, text) = match found {
+        Ok((name, sample)) => (
+            StatusCode::OK,
+            serde_json::to_string_pretty(&show::document(name, &sample)),
+        ),
         Err(error) => (
             StatusCode::SERVICE_UNAVAILABLE,
-            serde_json::json!({ "error": error.to_string() }),
+            serde_json::to_string_pretty(&Failed {
+                error: error.to_string(),
+            }),
         ),
     };
-    (status, "application/json", format!("{document:#}\n"))
+    match text {
+        Ok(text) => (status, "application/json", format!("{text}\n")),
+        Err(error) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            PLAIN,
+            format!("{error}\n"),
+        ),
+    }
 }
 
 /// The metrics; without a guard the page says so.
