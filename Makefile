@@ -23,10 +23,11 @@ dist: ## memwarden as packages have it, small, in target/dist (takes minutes)
 	$(CARGO) rustc --profile dist --locked -p memwarden --bin memwarden $(if $(TARGET),--target $(TARGET)) \
 		-- -C relocation-model=$(RELOCATION) -C opt-level=3
 
-# As in crates/lab/src/guest.rs: nothing is simulated in the guest.
+# As in crates/lab/src/guest.rs: static, and nothing is simulated in the guest.
 guest: ## memwarden for the lab's guest: static, arm64
 	$(CARGO) build --release --locked -p memwarden --target $(GUEST) --no-default-features \
-		--config profile.release.package.memwarden-sim.opt-level=0
+		--config profile.release.package.memwarden-sim.opt-level=0 \
+		--config "target.$(GUEST).rustflags=['-C', 'target-feature=+crt-static']"
 
 modules: build ## kernel modules against 16 of Debian's kernels and ours, every warning a failure
 	$(MEMWARDEN) lab modules

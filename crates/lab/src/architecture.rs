@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// An architecture that a guest may have.
+/// An architecture that a guest may have, and that this machine has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Architecture {
     /// 64-bit Arm.
@@ -15,6 +15,13 @@ pub enum Architecture {
 impl Architecture {
     /// Both; most machines have the first one.
     pub const ALL: [Self; 2] = [Self::Arm64, Self::Amd64];
+
+    /// This machine's.
+    pub(crate) const HOST: Self = if cfg!(target_arch = "aarch64") {
+        Self::Arm64
+    } else {
+        Self::Amd64
+    };
 
     /// Debian's name.
     #[must_use]
@@ -49,11 +56,28 @@ impl Architecture {
         }
     }
 
-    /// The program that strips the guest's programs.
-    pub(crate) fn strip(self) -> &'static str {
+    /// GNU's name, with which the compilers' names and the folders of libraries begin.
+    pub(crate) fn gnu(self) -> &'static str {
         match self {
-            Self::Arm64 => "aarch64-linux-gnu-strip",
-            Self::Amd64 => "strip",
+            Self::Arm64 => "aarch64-linux-gnu",
+            Self::Amd64 => "x86_64-linux-gnu",
+        }
+    }
+
+    /// The loader of the C library, in the folder of libraries.
+    pub(crate) fn loader(self) -> &'static str {
+        match self {
+            Self::Arm64 => "ld-linux-aarch64.so.1",
+            Self::Amd64 => "ld-linux-x86-64.so.2",
+        }
+    }
+
+    /// The program that strips the guest's programs.
+    pub(crate) fn strip(self) -> String {
+        if self == Self::HOST {
+            "strip".to_owned()
+        } else {
+            format!("{}-strip", self.gnu())
         }
     }
 

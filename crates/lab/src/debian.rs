@@ -6,12 +6,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::architecture::Architecture;
 use crate::cache::{self, Cache};
 use crate::error::{Error, OnFile, Result};
 use crate::program;
 
 /// Folder of the machine's package lists.
 const MACHINE_LISTS: &str = "/var/lib/apt/lists";
+
+/// The name of this machine's system.
+const SYSTEM: &str = "/etc/os-release";
+
+/// Stands for this machine's architecture in [`Suites::sources`].
+const HOST: &str = "HOST";
 
 /// Suites that the machine's apt may not have.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,11 +29,26 @@ pub(crate) struct Suites {
     what: &'static str,
     /// apt's sources.list.
     sources: &'static str,
-    /// Packages of this suite are preferred to others of the same name.
+    /// Packages of this suite, or of those that match `/PATTERN/`, are preferred to others of the same name.
     release: &'static str,
     /// Size of the lists to fetch, in MB.
     lists_mb: u32,
 }
+
+/// Debian 12, for machines with another system.
+static DEBIAN_12: Suites = Suites {
+    name: "bookworm",
+    what: "the package lists of Debian 12",
+    sources: "\
+    deb [arch=amd64,arm64 target=Packages signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
+    http://deb.debian.org/debian bookworm main\n\
+    deb [arch=amd64,arm64 target=Packages signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
+    http://deb.debian.org/debian bookworm-updates main\n\
+    deb [arch=amd64,arm64 target=Packages signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
+    http://deb.debian.org/debian-security bookworm-security main\n",
+    release: "/^bookworm(|-updates|-security)$/",
+    lists_mb: 20,
+};
 
 /// A newer Debian. The C library comes from the release, the newest kernel from its backports.
 static NEWER: Suites = Suites {
@@ -35,7 +57,7 @@ static NEWER: Suites = Suites {
     sources: "\
     deb [arch=amd64,arm64 target=Packages signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
     http://deb.debian.org/debian trixie-backports main\n\
-    deb [arch=amd64 target=Packages signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
+    deb [arch=HOST target=Packages signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
     http://deb.debian.org/debian trixie main\n",
     release: "trixie-backports",
     lists_mb: 11,
@@ -80,6 +102,15 @@ pub(crate) enum Apt {
 }
 
 impl Apt {
+    /// The apt for Debian 12, from which the guest has its usual kernels and its programs: the machine's on Debian 12,
+    /// otherwise one of the lab's own, so that a guest is the same on every machine.
+    pub fn debian_12(cache: &Cache, say: &dyn Fn(&str)) -> Result<Self> {
+        if is_debian_12(&fs::read_to_string(SYSTEM).unwrap_or_default()) {
+            return Ok(Self::Machine);
+        }
+        Self::own(&DEBIAN_12, cache, say)
+    }
+
     /// The apt for the newer Debian.
     pub fn newer(cache: &Cache, say: &dyn Fn(&str)) -> Result<Self> {
         Self::own(&NEWER, cache, say)
@@ -105,8 +136,9 @@ impl Apt {
         }
         let _lock = cache::lock(&folder.join("lock"))?;
         let sources = folder.join("sources.list");
-        if fs::read_to_string(&sources).ok().as_deref() != Some(suites.sources) {
-            fs::write(&sources, suites.sources).on("write", &sources)?;
+        let wanted = suites.sources.replace(HOST, Architecture::HOST.debian());
+        if fs::read_to_string(&sources).ok().as_ref() != Some(&wanted) {
+            fs::write(&sources, wanted).on("write", &sources)?;
         } else if apt.lists_age().is_some_and(|age| age < LISTS_LAST) {
             return Ok(apt);
         }
@@ -161,20 +193,29 @@ impl Apt {
             .map(|time| time.elapsed().unwrap_or_default())
     }
 
-    /// The folder with the loader of the C library that this Debian's programs need, if it is not the machine's.
-    pub fn libc(&self, cache: &Cache, say: &dyn Fn(&str)) -> Result<Option<PathBuf>> {
-        if *self == Self::Machine {
-            return Ok(None);
-        }
-        let package = self.find("libc6:amd64")?;
+    /// The folder with this Debian's C library for programs that run here, and its loader.
+    pub fn libc(&self, cache: &Cache, say: &dyn Fn(&str)) -> Result<PathBuf> {
+        let package = self.find(&format!("libc6:{}", Architecture::HOST))?;
         let entry = cache.entry("tools", &package.cache_name(), |folder, _| {
             say("fetching the C library of the newer Debian's build tools");
             package.unpack_to(folder)
         })?;
-        Ok(Some(entry.join("usr/lib/x86_64-linux-gnu")))
+        Ok(entry.join("usr/lib").join(Architecture::HOST.gnu()))
     }
 
+    /// One of apt's programs, for packages of both architectures.
     fn command(&self, program: &str) -> Command {
+        let mut command = self.with_lists(program);
+        if *self != Self::Machine {
+            for architecture in Architecture::ALL {
+                command.args(["-o", &format!("APT::Architectures::={architecture}")]);
+            }
+        }
+        command
+    }
+
+    /// One of apt's programs, with these package lists.
+    pub fn with_lists(&self, program: &str) -> Command {
         let mut command = program::command(program);
         if let Self::Own(suites, folder) = self {
             let folder = folder.display();
@@ -211,6 +252,12 @@ impl Apt {
         Package::parse(self, id, &String::from_utf8_lossy(&record))
             .ok_or_else(|| Error::UnknownPackage(id.to_owned()))
     }
+}
+
+/// Whether the file with a system's name is Debian 12's.
+fn is_debian_12(os_release: &str) -> bool {
+    let has = |line: &str| os_release.lines().any(|other| other == line);
+    has("ID=debian") && has("VERSION_ID=\"12\"")
 }
 
 /// What apt knows about a package.
@@ -362,6 +409,15 @@ impl SourcePackage {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_machines_own_lists_are_debian_12s_on_debian_12_only() {
+        let debian = |version| format!("PRETTY_NAME=\"x\"\nVERSION_ID=\"{version}\"\nID=debian\n");
+        assert!(is_debian_12(&debian("12")));
+        for other in [&debian("13"), "ID=ubuntu\nVERSION_ID=\"12\"\n", ""] {
+            assert!(!is_debian_12(other), "{other}");
+        }
+    }
 
     #[test]
     fn the_files_of_a_source_package_are_found() {

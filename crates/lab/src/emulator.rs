@@ -86,7 +86,7 @@ impl Recipe {
     fn new(source: &Source, package: SourcePackage) -> Result<Self> {
         if !package.version.starts_with(SERIES) {
             return Err(Error::BadInput(format!(
-                "lab/qemu has patches for QEMU {SERIES}, and Debian's source is {}: this needs Debian 12's",
+                "lab/qemu has patches for QEMU {SERIES}, and the source package is {}: add a series of patches for it",
                 package.version
             )));
         }
@@ -190,9 +190,11 @@ fn make(recipe: &Recipe, folder: &Path, say: &dyn Fn(&str)) -> Result<()> {
     fs::copy(&recipe.devices, &devices).on("write", &devices)?;
     let log = folder.join(".log");
     let started = Instant::now();
+    // Its reasons are in its output, its failure in its errors.
     program::run(
         "configure the emulator",
-        program::command("../.tree/configure")
+        program::command("sh")
+            .args(["-c", "exec ../.tree/configure \"$@\" 2>&1", "configure"])
             .args(CONFIGURE)
             .current_dir(&objects),
     )?;
@@ -260,7 +262,7 @@ mod tests {
         };
         let said = error.to_string();
         assert!(
-            said.contains("QEMU 7.2, and Debian's source is 10.0.2") && !said.contains('\n'),
+            said.contains("QEMU 7.2, and the source package is 10.0.2") && !said.contains('\n'),
             "{said}"
         );
     }

@@ -48,7 +48,7 @@ pub enum Error {
     },
     /// Neither apt nor the cache knows a package.
     #[error(
-        "apt does not know the package {0}: run scripts/install-packages, which adds the arm64 architecture, then \
+        "apt does not know the package {0}: run scripts/install-packages, which adds the guest's architecture, then \
          apt-get update as root, which refreshes the package lists"
     )]
     UnknownPackage(String),

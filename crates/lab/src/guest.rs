@@ -139,7 +139,7 @@ fn busybox(cache: &Cache, architecture: Architecture, say: &dyn Fn(&str)) -> Res
     let name = match kept {
         Some(name) => name,
         None => {
-            let package = Apt::Machine.find(&id)?;
+            let package = Apt::debian_12(cache, say)?.find(&id)?;
             cache.entry("busybox", &package.cache_name(), |folder, _| {
                 say("fetching busybox");
                 package.unpack_to(folder)
@@ -179,7 +179,7 @@ fn guest_program(
     if !fresh || *guest != GuestProgram::Build {
         program::run(
             &format!("strip {}", built.display()),
-            program::command(architecture.strip())
+            program::command(&architecture.strip())
                 .arg("-o")
                 .arg(&stripped)
                 .arg(&built),
@@ -196,9 +196,10 @@ fn build_program(
 ) -> Result<PathBuf> {
     say("building memwarden for the guest");
     let rust_target = architecture.rust_target();
-    // .cargo/config.toml has this flag for arm64. A second one would be another build than that of `make guest`.
-    // For amd64 it is here: in that file it would also hold for the host's programs.
+    // As in the Makefile's `guest`, since other flags make another build. In .cargo/config.toml they would also hold for the
+    // programs of a host with this architecture, whose procedural macros cannot be static.
     let is_static = format!("target.{rust_target}.rustflags=['-C', 'target-feature=+crt-static']");
+    let linker = format!("target.{rust_target}.linker='{}-gcc'", architecture.gnu());
     let mut arguments = vec![
         "build",
         "--release",
@@ -208,12 +209,14 @@ fn build_program(
         "--package",
         "memwarden",
         "--no-default-features",
-        // As in the Makefile's `guest`: nothing is simulated in the guest, and this crate takes half a minute at level 3.
+        // Nothing is simulated in the guest, and this crate takes half a minute at level 3.
         "--config",
         "profile.release.package.memwarden-sim.opt-level=0",
+        "--config",
+        &is_static,
     ];
-    if architecture == Architecture::Amd64 {
-        arguments.extend(["--config", &is_static]);
+    if architecture != Architecture::HOST {
+        arguments.extend(["--config", &linker]);
     }
     let target = program::cargo("build memwarden for the guest", source, &arguments)?;
     Ok(target.join(rust_target).join("release/memwarden"))

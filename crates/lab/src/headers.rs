@@ -2,7 +2,7 @@
 //! The trees that out-of-tree modules are built against.
 //!
 //! Debian's headers expect to be in /usr/src of their own Debian release, with its compiler. The lab keeps them in the
-//! cache, on Debian 12, for [`COMPILER`], and adapts them once, when it unpacks them.
+//! cache, for one of [`COMPILERS`], and adapts them once, when it unpacks them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,12 +16,13 @@ use crate::error::{Error, OnFile, Result};
 use crate::program;
 use crate::stock::Stock;
 
-/// Debian 12's compiler, for modules.
-const COMPILER: &str = "gcc-12";
+/// Compilers for modules; the first that is installed is used, as in scripts/install-packages. The first compiled Debian
+/// 12's kernels; the last is any version.
+const COMPILERS: [&str; 5] = ["gcc-12", "gcc-13", "gcc-14", "gcc-15", "gcc"];
 
-/// Options of a newer Debian's kernel that must be off here: features of a newer compiler, and Rust, whose compiled core
-/// only the kernel's own rustc can read. gcc 12 does not align cold functions; without the option of "sane" alignment the
-/// kernel marks none as cold, so that ftrace finds all of a module's functions aligned.
+/// Options of a newer Debian's kernel that must be off here: features that not all of [`COMPILERS`] have, and Rust, whose
+/// compiled core only the kernel's own rustc can read. gcc 12 does not align cold functions; without the option of "sane"
+/// alignment the kernel marks none as cold, so that ftrace finds all of a module's functions aligned.
 const NOT_HERE: [&str; 6] = [
     "CONFIG_CC_HAS_ASSUME",
     "CONFIG_CC_HAS_COUNTED_BY",
@@ -80,14 +81,14 @@ impl Headers {
     ) -> Result<Self> {
         let package = format!("linux-headers-{release}");
         // Headers that were adapted in another way stay until `lab clean`: another checkout may use them.
-        let adapted = digest::short(NOT_HERE.iter().chain(&[COMPILER]));
+        let compiler = compiler(architecture, program::is_installed)?;
+        let adapted = digest::short(NOT_HERE.iter().chain(&[compiler]));
         let (of_package, as_now) = (format!("{package}_{architecture}_"), format!("_{adapted}"));
         let kept = |name: &String| name.starts_with(&of_package) && name.ends_with(&as_now);
         let entry = match cache.names("headers").into_iter().find(kept) {
             Some(name) => cache.root().join("headers").join(name),
             None => {
                 let found = apt.find(&format!("{package}:{architecture}"))?;
-                let libc = apt.libc(cache, say)?;
                 let name = format!("{}{as_now}", found.cache_name());
                 cache.entry("headers", &name, |folder, home| {
                     say(&format!("fetching the headers of {release}"));
@@ -96,11 +97,12 @@ impl Headers {
                     for prefix in ["linux-headers-", "linux-kbuild-"] {
                         apt.find(found.dependency(prefix)?)?.unpack_to(folder)?;
                     }
-                    adapt(&folder.join("usr/src").join(&package), home)?;
-                    match &libc {
-                        Some(libc) => run_with(libc, folder),
-                        None => Ok(()),
+                    adapt(&folder.join("usr/src").join(&package), home, compiler)?;
+                    let tools = newer_tools(&folder.join("usr/lib"))?;
+                    if tools.is_empty() {
+                        return Ok(());
                     }
+                    run_with(&apt.libc(cache, say)?, &tools)
                 })?
             }
         };
@@ -113,15 +115,29 @@ impl Headers {
     }
 }
 
-/// Adapts headers to their place in the cache and to this machine's compiler.
-fn adapt(headers: &Path, home: &Path) -> Result<()> {
+/// The first of [`COMPILERS`] that is installed for an architecture.
+fn compiler(
+    architecture: Architecture,
+    is_installed: impl Fn(&str) -> bool,
+) -> Result<&'static str> {
+    let command = |compiler: &str| format!("{}-{compiler}", architecture.gnu());
+    COMPILERS
+        .into_iter()
+        .find(|compiler| is_installed(&command(compiler)))
+        .ok_or_else(|| Error::MissingProgram {
+            program: command(COMPILERS[0]),
+        })
+}
+
+/// Adapts headers to their place in the cache and to the compiler for modules.
+fn adapt(headers: &Path, home: &Path, compiler: &str) -> Result<()> {
     let sources = format!("{}/usr/src/", home.display());
     edit(&headers.join("Makefile"), |text| {
         text.replace("/usr/src/", &sources)
     })?;
     edit(&headers.join(".kernelvariables"), |text| {
         // Otherwise a newer kernel warns of a missing or different pahole, which is not used here.
-        with_compiler(text) + "override PAHOLE_VERSION = $(CONFIG_PAHOLE_VERSION)\n"
+        with_compiler(text, compiler) + "override PAHOLE_VERSION = $(CONFIG_PAHOLE_VERSION)\n"
     })?;
     for file in ["include/config/auto.conf", "include/generated/autoconf.h"] {
         edit(&headers.join(file), without_options)?;
@@ -141,14 +157,14 @@ fn edit(path: &Path, change: impl Fn(&str) -> String) -> Result<()> {
 }
 
 /// `CC = $(CROSS_COMPILE)gcc-14` -> `CC = $(CROSS_COMPILE)gcc-12`
-fn with_compiler(variables: &str) -> String {
+fn with_compiler(variables: &str, compiler: &str) -> String {
     let lines = variables.lines().map(|line| {
         let named = line
             .starts_with("CC =")
             .then(|| line.rfind("gcc-"))
             .flatten();
         match named {
-            Some(at) => format!("{}{COMPILER}\n", &line[..at]),
+            Some(at) => format!("{}{compiler}\n", &line[..at]),
             None => format!("{line}\n"),
         }
     });
@@ -164,9 +180,8 @@ fn without_options(config: &str) -> String {
         .fold(String::new(), |kept, line| kept + line + "\n")
 }
 
-/// Makes the build tools in `folder` that need a newer C library than the machine's run with the one at `libc`.
-/// Libraries that `libc` lacks come from the machine.
-fn run_with(libc: &Path, folder: &Path) -> Result<()> {
+/// The build tools in `folder` that need a newer C library than the machine's.
+fn newer_tools(folder: &Path) -> Result<Vec<PathBuf>> {
     let said = program::run(
         "ask for the C library's version",
         program::command("getconf").arg("GNU_LIBC_VERSION"),
@@ -178,20 +193,23 @@ fn run_with(libc: &Path, folder: &Path) -> Result<()> {
         .next()
         .and_then(|minor| minor.parse().ok())
         .ok_or_else(|| Error::BadInput(format!("getconf GNU_LIBC_VERSION: {said}: not known")))?;
-    for tool in programs(&folder.join("usr/lib")) {
-        let content = fs::read(&tool).on("read", &tool)?;
-        if newest_glibc(&content) <= machine {
-            continue;
-        }
+    let mut newer = programs(folder);
+    newer.retain(|tool| fs::read(tool).is_ok_and(|content| newest_glibc(&content) > machine));
+    Ok(newer)
+}
+
+/// Makes build tools run with the C library at `libc`. Libraries that it lacks come from the machine.
+fn run_with(libc: &Path, tools: &[PathBuf]) -> Result<()> {
+    let loader = libc.join(Architecture::HOST.loader());
+    let (libc, loader) = (libc.display(), loader.display());
+    for tool in tools {
         let moved = PathBuf::from(format!("{}.elf", tool.display()));
-        fs::rename(&tool, &moved).on("rename to", &moved)?;
-        let libc = libc.display();
-        let script = format!(
-            "#!/bin/sh\nexec '{libc}/ld-linux-x86-64.so.2' --library-path '{libc}' \"$0.elf\" \"$@\"\n"
-        );
-        fs::write(&tool, script).on("write", &tool)?;
-        fs::set_permissions(&tool, PermissionsExt::from_mode(0o755))
-            .on("set permissions of", &tool)?;
+        fs::rename(tool, &moved).on("rename to", &moved)?;
+        let script =
+            format!("#!/bin/sh\nexec '{loader}' --library-path '{libc}' \"$0.elf\" \"$@\"\n");
+        fs::write(tool, script).on("write", tool)?;
+        fs::set_permissions(tool, PermissionsExt::from_mode(0o755))
+            .on("set permissions of", tool)?;
     }
     Ok(())
 }
@@ -269,7 +287,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        adapt(headers, Path::new("/home/x")).unwrap();
+        adapt(headers, Path::new("/home/x"), "gcc-12").unwrap();
         for (name, text) in [
             (
                 "Makefile",
@@ -290,6 +308,24 @@ mod tests {
             );
         }
         assert!(!headers.join("vmlinux").exists());
+    }
+
+    #[test]
+    fn modules_are_compiled_by_the_first_compiler_for_their_architecture() {
+        let with = |installed: &[&str], architecture| {
+            compiler(architecture, |program| installed.contains(&program))
+                .map_err(|error| error.to_string())
+        };
+        let (old, new) = ("aarch64-linux-gnu-gcc-12", "aarch64-linux-gnu-gcc-14");
+        let other = "x86_64-linux-gnu-gcc-12";
+        assert_eq!(with(&[new, old], Architecture::Arm64), Ok("gcc-12"));
+        assert_eq!(with(&[new, other], Architecture::Arm64), Ok("gcc-14"));
+        assert_eq!(with(&[new, other], Architecture::Amd64), Ok("gcc-12"));
+        let missing = with(&[other, "gcc-12"], Architecture::Arm64).unwrap_err();
+        assert_eq!(
+            missing,
+            "aarch64-linux-gnu-gcc-12 is not installed: run scripts/install-packages"
+        );
     }
 
     #[test]
@@ -314,10 +350,11 @@ mod tests {
         let libc = folder.path().join("libc");
         fs::create_dir(&libc).unwrap();
         // A stand-in for the loader that prints its arguments.
-        let loader = libc.join("ld-linux-x86-64.so.2");
+        let loader = libc.join(Architecture::HOST.loader());
         fs::write(&loader, "#!/bin/sh\necho \"$@\"\n").unwrap();
         fs::set_permissions(&loader, PermissionsExt::from_mode(0o755)).unwrap();
-        run_with(&libc, folder.path()).unwrap();
+        let newer = newer_tools(folder.path()).unwrap();
+        run_with(&libc, &newer).unwrap();
         assert!(!tools.join("fixdep.elf").exists());
         let modpost = tools.join("modpost");
         let said = program::run(

@@ -78,27 +78,26 @@ impl Kernel {
         architecture: Architecture,
         say: &dyn Fn(&str),
     ) -> Result<Self> {
-        let noted = |note: &Newest| {
-            // The headers were fetched before the note was written.
-            let release = &note.release;
-            let headers = Headers::of_release(cache, &Apt::Machine, release, architecture, say)?;
+        // The headers were fetched before the note was written; those for another compiler were not.
+        let noted = |note: &Newest, apt: &Apt| {
+            let headers = Headers::of_release(cache, apt, &note.release, architecture, say)?;
             Self::at(cache, note, headers)
         };
         let note = Newest::read(cache, stock, architecture);
         let apt = match stock.apt(cache, say) {
             Ok(apt) => apt,
-            Err(error) => return noted(&note.ok_or(error)?),
+            Err(error) => return noted(&note.ok_or(error)?, &Apt::Machine),
         };
         let lists_changed_s = apt.lists_changed_s();
         if let Some(note) = &note {
             if note.lists_changed_s == lists_changed_s {
-                return noted(note);
+                return noted(note, &apt);
             }
         }
         let meta = match apt.find(&stock.image(architecture)) {
             Ok(meta) => meta,
             // Without apt's lists (offline, or removed) the cached version is used.
-            Err(error) => return noted(&note.ok_or(error)?),
+            Err(error) => return noted(&note.ok_or(error)?, &apt),
         };
         let image = meta.dependency("linux-image-")?.to_owned();
         let release = image.trim_start_matches("linux-image-").to_owned();

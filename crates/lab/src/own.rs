@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::architecture::Architecture;
 use crate::build::{self, Watched};
 use crate::cache::Cache;
-use crate::debian::Apt;
+use crate::debian::{Apt, Package};
 use crate::digest;
 use crate::error::{Error, OnFile, Result};
 use crate::kernel::{self, Kernel};
@@ -32,7 +32,7 @@ const SOURCE_PACKAGE: &str = "linux-source-6.12";
 /// languages makes their times comparable.
 const LLVM: &str = "LLVM=-19";
 
-/// Makes the kernel's C declarations known to Rust; Debian 12's version is older than the kernel requires.
+/// Makes the kernel's C declarations known to Rust; Debian's version is older than the kernel requires.
 const BINDGEN: &str = "0.72.1";
 
 /// Programs that a build calls, besides those that build memwarden itself.
@@ -187,8 +187,8 @@ pub(crate) fn tree(
     flavour: Flavour,
     say: &dyn Fn(&str),
 ) -> Result<PathBuf> {
-    let version = match Apt::Machine.find(SOURCE_PACKAGE) {
-        Ok(package) => package.version,
+    let package = match package(cache, say) {
+        Ok(package) => package,
         // Without apt's lists (offline, or removed) a cached kernel of another version is used.
         Err(error) => {
             let tree = newest(cache, flavour).ok_or(error)?;
@@ -199,20 +199,25 @@ pub(crate) fn tree(
             return Ok(tree);
         }
     };
-    let recipe = match Recipe::new(source, flavour, version) {
+    let recipe = match Recipe::new(source, flavour, package.version.clone()) {
         Err(error @ Error::MissingProgram { .. }) => program::require(&PROGRAMS).and(Err(error)),
         recipe => recipe,
     }?;
     cache.entry("own", &recipe.name(), |folder, _| {
         program::require(&PROGRAMS)?;
         let bindgen = bindgen(cache, say)?;
-        make(&recipe, &bindgen, folder, say)
+        make(&recipe, &package, &bindgen, folder, say)
     })
+}
+
+/// The package with the source.
+fn package(cache: &Cache, say: &dyn Fn(&str)) -> Result<Package> {
+    Apt::debian_12(cache, say)?.find(SOURCE_PACKAGE)
 }
 
 /// Whether [`tree`] would find its kernel in the cache.
 pub(crate) fn is_built(cache: &Cache, source: &Source, flavour: Flavour) -> bool {
-    match Apt::Machine.find(SOURCE_PACKAGE) {
+    match package(cache, &|_| ()) {
         // If a compiler is missing, no kernel was built.
         Ok(package) => Recipe::new(source, flavour, package.version)
             .is_ok_and(|recipe| cache.names("own").contains(&recipe.name())),
@@ -249,13 +254,19 @@ pub(crate) fn built(tree: &Path) -> Result<Built> {
 const FACTS: &str = "memwarden.json";
 
 /// Fills `folder` with a build tree.
-fn make(recipe: &Recipe, bindgen: &Path, folder: &Path, say: &dyn Fn(&str)) -> Result<()> {
+fn make(
+    recipe: &Recipe,
+    package: &Package,
+    bindgen: &Path,
+    folder: &Path,
+    say: &dyn Fn(&str),
+) -> Result<()> {
     say("fetching the kernel's source (about 140 MB)");
-    let package = folder.join(".package");
-    fs::create_dir(&package).on("create", &package)?;
-    Apt::Machine.find(SOURCE_PACKAGE)?.unpack_to(&package)?;
+    let unpacked = folder.join(".package");
+    fs::create_dir(&unpacked).on("create", &unpacked)?;
+    package.unpack_to(&unpacked)?;
     say("unpacking the kernel's source");
-    let tarball = package.join(format!("usr/src/{SOURCE_PACKAGE}.tar.xz"));
+    let tarball = unpacked.join(format!("usr/src/{SOURCE_PACKAGE}.tar.xz"));
     let mut tar = program::command("tar");
     tar.arg("-xf").arg(&tarball).arg("-C").arg(folder);
     tar.arg("--strip-components=1");
@@ -263,7 +274,7 @@ fn make(recipe: &Recipe, bindgen: &Path, folder: &Path, say: &dyn Fn(&str)) -> R
         tar.arg(format!("--exclude={pattern}"));
     }
     program::run("unpack the kernel's source", &mut tar)?;
-    fs::remove_dir_all(&package).on("remove", &package)?;
+    fs::remove_dir_all(&unpacked).on("remove", &unpacked)?;
     for patch in &recipe.patches {
         say(&format!("applying {}", name_of(patch)));
         let what = format!("{SOURCE_PACKAGE} {}", recipe.version);

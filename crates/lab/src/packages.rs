@@ -9,6 +9,7 @@ use std::process::Command;
 
 use crate::architecture::Architecture;
 use crate::cache::Cache;
+use crate::debian::Apt;
 use crate::digest;
 use crate::error::{OnFile, Result};
 use crate::program;
@@ -27,11 +28,12 @@ pub(crate) fn unpacked(
     architecture: Architecture,
     say: &dyn Fn(&str),
 ) -> Result<PathBuf> {
+    let lists = Apt::debian_12(cache, say)?;
     let wanted: Vec<&str> = names.iter().map(String::as_str).collect();
     let wanted = wanted.join(" ");
     let listed = program::run(
         &format!("look up the packages {wanted} for {architecture}"),
-        apt(architecture)
+        apt(&lists, architecture)
             .args(["--print-uris", "install"])
             .args(names),
     )?;
@@ -48,7 +50,7 @@ pub(crate) fn unpacked(
         fs::create_dir_all(&partial).on("create", &partial)?;
         program::run(
             &format!("fetch the packages {wanted} for {architecture}"),
-            apt(architecture)
+            apt(&lists, architecture)
                 .arg("-o")
                 .arg(format!("Dir::Cache::archives={}", archives.display()))
                 .args(["--download-only", "install"])
@@ -85,9 +87,9 @@ pub fn is_package_name(name: &str) -> bool {
         })
 }
 
-/// An apt-get for a machine on which nothing is installed yet, with this machine's lists.
-fn apt(architecture: Architecture) -> Command {
-    let mut command = program::command("apt-get");
+/// An apt-get for a machine on which nothing is installed yet, with these lists.
+fn apt(lists: &Apt, architecture: Architecture) -> Command {
+    let mut command = lists.with_lists("apt-get");
     command.args(["-qq", "-y", "--no-install-recommends"]);
     for option in [
         "Dir::State::status=/dev/null",

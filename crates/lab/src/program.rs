@@ -36,12 +36,18 @@ fn path() -> OsString {
     path
 }
 
+/// Whether [`command`] would find a program.
+pub(crate) fn is_installed(program: &str) -> bool {
+    std::env::split_paths(&path()).any(|folder| folder.join(program).is_file())
+}
+
 /// Checks that all programs of a long build are installed, so that none is missed only when its turn comes.
 pub(crate) fn require(programs: &[&str]) -> Result<()> {
-    let path = path();
-    let there =
-        |program: &&&str| std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
-    let missing: Vec<&str> = programs.iter().filter(|one| !there(one)).copied().collect();
+    let missing: Vec<&str> = programs
+        .iter()
+        .filter(|program| !is_installed(program))
+        .copied()
+        .collect();
     if missing.is_empty() {
         return Ok(());
     }

@@ -19,8 +19,8 @@ pub struct Stock {
 /// The suite that the kernel comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Debian {
-    /// The machine's release.
-    Own,
+    /// Debian 12.
+    Twelve,
     /// The next release in its current state.
     Testing,
     Newer,
@@ -39,10 +39,10 @@ impl Stock {
 /// The series, oldest first. Debian 12 has 6.1 and 6.12, testing has the kernel planned for the next Debian (7.2), and
 /// trixie-backports has the newest one.
 pub static STOCK: [Stock; 8] = [
-    Stock::of(Debian::Own, "6.1", ""),
-    Stock::of(Debian::Own, "6.1-rt", "rt-"),
-    Stock::of(Debian::Own, "6.12", "6.12-"),
-    Stock::of(Debian::Own, "6.12-rt", "6.12-rt-"),
+    Stock::of(Debian::Twelve, "6.1", ""),
+    Stock::of(Debian::Twelve, "6.1-rt", "rt-"),
+    Stock::of(Debian::Twelve, "6.12", "6.12-"),
+    Stock::of(Debian::Twelve, "6.12-rt", "6.12-rt-"),
     Stock::of(Debian::Testing, "testing", ""),
     Stock::of(Debian::Testing, "testing-rt", "rt-"),
     Stock::of(Debian::Newer, "newest", ""),
@@ -77,7 +77,7 @@ impl Stock {
 
     pub(crate) fn apt(&self, cache: &Cache, say: &dyn Fn(&str)) -> Result<Apt> {
         match self.debian {
-            Debian::Own => Ok(Apt::Machine),
+            Debian::Twelve => Apt::debian_12(cache, say),
             Debian::Testing => Apt::testing(cache, say),
             Debian::Newer => Apt::newer(cache, say),
         }
