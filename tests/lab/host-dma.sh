@@ -11,7 +11,7 @@ trap 'rm -rf "$work" "$said"' EXIT
 cat >"$work/dma.sh" <<'EOS'
 echo "channels: $(ls /sys/class/dma | wc -l)"
 # Each engine's copies to the kernel and back are compared with the original.
-memwarden copy latency --no-compare --engine cpu,dma-exclusive --operation to_nc --sizes 64,4K,64K --count 10 \
+memwarden copy latency --no-compare --engine cpu,dma-exclusive --operation to_nc --sizes 64,4K,64K --repeat 10 \
 	--out /tmp/latency >/tmp/said 2>&1 || cat /tmp/said
 awk -F '"' '/time_ns/ { split($3, fields, ","); print $2 ": " fields[7] }' /tmp/latency/samples.csv
 modprobe cftu compare=0 && dmesg | grep -o 'cftu: .* channels of .*'
@@ -19,7 +19,7 @@ modprobe cftu compare=0 && dmesg | grep -o 'cftu: .* channels of .*'
 echo "refills: $(/host/lab/refills read 8 2 | grep 0x17)"
 interrupts() { grep -m 1 'DMA IRQ' /proc/interrupts | awk '{ print $2 }'; }
 before=$(interrupts)
-memwarden copy latency --engine dma-exclusive --operation to_nc --sizes 64K --count 100000 >/dev/null 2>&1 &
+memwarden copy latency --engine dma-exclusive --operation to_nc --sizes 64K --repeat 100000 >/dev/null 2>&1 &
 until [ "$(interrupts)" != "$before" ]; do sleep 0.01; done
 before=$(interrupts)
 echo "beside copies: $(taskset 8 /host/lab/refills read 8 2 | grep 0x17)"
@@ -64,7 +64,7 @@ sed 's/^coherent = false/coherent = true/' crates/machines/machines/raspberry-pi
 sed '/^\[machine.dma\]/,/^coherent/d' crates/machines/machines/raspberry-pi-3.toml >"$work/without.toml"
 engine() {
 	"$memwarden" lab run --platform "$work/$1.toml" -- sh -c '
-		memwarden copy latency --engine dma-shared --operation from --sizes 67,4097 --count 3 2>&1 && echo copied
+		memwarden copy latency --engine dma-shared --operation from --sizes 67,4097 --repeat 3 2>&1 && echo copied
 		modprobe cftu; dmesg | tail -n 1' >"$work/$1"
 }
 check "a coherent engine copies any bytes" "engine coherent; cat $work/coherent" 0 '^copied$'
