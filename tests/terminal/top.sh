@@ -120,7 +120,7 @@ keys q
 check "in a pipe it prints lines" "$top --count 2 | cat" 0 '^ +0\.[0-9] +CPU0 +- +max +0\.0'
 check "a closed pipe ends it" "$top | head -n 1" 0 't_s +core'
 check "--once --json prints one object" "$top --once --json | wc -l" 0 '^1$'
-check "an invalid interval is refused" "$memwarden top --interval 1" 2 'no unit \(a time is a number and a unit'
+check "an invalid interval is refused" "$memwarden top --interval 5x" 2 'unknown unit \(a time is seconds, or has a unit'
 check "an interval of 0 is refused" "$memwarden top --interval 1us" 2 'give 20 ms to 3600 s'
 check "--count 0 is refused" "$memwarden top --count 0" 2 ''
 if [ -e /sys/module/memguard ]; then
