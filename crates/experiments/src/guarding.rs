@@ -25,7 +25,7 @@ pub struct GuardSpec {
 }
 
 impl GuardSpec {
-    /// The settings in the words of the report's tables, for a machine with so many cores:
+    /// The settings in the words of the report's tables, for a machine with `cores` cores:
     /// `1000,100,max, spare sharing`.
     pub fn title(&self, cores: usize) -> String {
         let mut amounts: Vec<String> = self.budgets.amounts.iter().map(Amount::to_string).collect();

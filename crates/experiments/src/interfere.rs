@@ -45,7 +45,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// The case in the words of the report's tables, on a machine with so many cores.
+    /// The case in the words of the report's tables, on a machine with `cores` cores.
     fn title(&self, cores: usize) -> String {
         let kind = self.aggressors.as_ref();
         let kind = kind.map(|(kind, count)| (kind.to_string(), *count));

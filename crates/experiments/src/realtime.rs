@@ -38,7 +38,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// The case in the words of the report's tables, on a machine with so many cores; a workload runs on each of
+    /// The case in the words of the report's tables, on a machine with `cores` cores; a workload runs on each of
     /// `loaded` of them.
     fn title(&self, cores: usize, loaded: usize) -> String {
         let loaded = match self.load {
