@@ -10,6 +10,8 @@ use crate::streams::PAGE_BITS;
 pub struct Recent {
     lines: Box<[u64]>,
     oldest: usize,
+    /// The one that was added last: mostly the line before.
+    newest: u64,
     /// Lines per page, as a power of two.
     page_line_bits: u32,
 }
@@ -21,6 +23,7 @@ impl Recent {
         Self {
             lines: vec![NONE; settings.recent].into_boxed_slice(),
             oldest: 0,
+            newest: NONE,
             page_line_bits: PAGE_BITS - line_bits,
         }
     }
@@ -28,13 +31,16 @@ impl Recent {
     /// Forgets all lines.
     pub fn clear(&mut self) {
         self.lines.fill(NONE);
+        self.newest = NONE;
     }
 
     /// An access brought `line` or was the first one to a prefetched line. Returns the line to
     /// fetch; a store fetches none.
     pub fn train(&mut self, line: u64, load: bool) -> Option<u64> {
-        let before = line.checked_sub(1);
-        let ascends = before.is_some_and(|before| self.lines.contains(&before));
+        let before = line.wrapping_sub(1);
+        // Line 0 has none before it, but an unused entry is that number.
+        let ascends = line > 0 && (self.newest == before || self.lines.contains(&before));
+        self.newest = line;
         self.lines[self.oldest] = line;
         self.oldest += 1;
         if self.oldest == self.lines.len() {

@@ -48,11 +48,10 @@ pub mod ahead;
 pub mod counts;
 pub mod geometry;
 pub mod model;
-mod order;
 pub mod platforms;
 pub mod sets;
 pub mod streams;
-mod tags;
+mod ways;
 
 pub use counts::Counts;
 pub use geometry::{Geometry, PageSize};

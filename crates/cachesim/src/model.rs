@@ -9,7 +9,7 @@ use crate::geometry::{
     TlbGeometry, Writes,
 };
 use crate::sets::{DIRTY, NONE, PREFETCHED, Sets};
-use crate::streams::{Ask, Streams};
+use crate::streams::Streams;
 
 /// The kind of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +45,9 @@ pub struct Model {
     accesses: [u64; 2],
     l1d: Level,
     l1d_writes: Writes,
-    /// The caches behind the L1D, outward.
-    outer: Vec<Level>,
+    /// The cache between L1D and last level, if there is one.
+    l2: Option<Level>,
+    llc: Level,
     inclusive_llc: bool,
     /// The DTLB, and the TLB behind it.
     tlbs: Vec<Tlb>,
@@ -75,6 +76,8 @@ struct Level {
 struct Tlb {
     small: Sets,
     huge: Huge,
+    /// Added to the numbers of huge pages: more than any number of a page, and a multiple of the number of sets.
+    huge_numbers: u64,
     /// By [`Access`].
     missed: [u64; 2],
 }
@@ -104,12 +107,8 @@ impl Model {
             accesses: [0; 2],
             l1d: level(&geometry.l1d),
             l1d_writes: geometry.l1d_writes,
-            outer: geometry
-                .l2
-                .iter()
-                .chain([&geometry.llc])
-                .map(|cache| level(cache).behind())
-                .collect(),
+            l2: geometry.l2.as_ref().map(|cache| level(cache).behind()),
+            llc: level(&geometry.llc).behind(),
             inclusive_llc: geometry.inclusive_llc,
             tlbs: [&geometry.dtlb]
                 .into_iter()
@@ -172,10 +171,6 @@ impl Model {
     /// The counts.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let [l2, llc] = match &self.outer[..] {
-            [l2, llc] => [Some(l2), Some(llc)],
-            outer => [None, outer.first()],
-        };
         let dtlb = self.tlbs[0].counts(self.accesses);
         Counts {
             l1d: CacheCounts {
@@ -183,8 +178,8 @@ impl Model {
                 stores: self.accesses[STORE],
                 ..self.l1d.counts()
             },
-            l2: l2.map(Level::counts),
-            llc: llc.map(Level::counts).unwrap_or_default(),
+            l2: self.l2.as_ref().map(Level::counts),
+            llc: self.llc.counts(),
             dtlb,
             stlb: self
                 .tlbs
@@ -196,7 +191,7 @@ impl Model {
     /// Resets the counts; caches and TLBs keep their contents.
     pub fn reset_counts(&mut self) {
         self.accesses = [0; 2];
-        for level in [&mut self.l1d].into_iter().chain(&mut self.outer) {
+        for level in self.levels() {
             level.asked = [0; 3];
             level.missed = [0; 3];
             level.write_backs = 0;
@@ -225,7 +220,7 @@ impl Model {
     /// Empties the caches and the prefetchers' tables, as flushing every line of a buffer does
     /// (x86 `clflush`, arm64 `dc civac`). The TLBs keep their contents.
     pub fn flush_data_caches(&mut self) {
-        for level in [&mut self.l1d].into_iter().chain(&mut self.outer) {
+        for level in self.levels() {
             level.sets.clear();
         }
         if let Some((_, streams)) = &mut self.prefetcher {
@@ -238,6 +233,12 @@ impl Model {
             strides.clear();
         }
         self.forget_last();
+    }
+
+    fn levels(&mut self) -> impl Iterator<Item = &mut Level> {
+        [&mut self.l1d, &mut self.llc]
+            .into_iter()
+            .chain(&mut self.l2)
     }
 
     fn forget_last(&mut self) {
@@ -267,11 +268,10 @@ impl Model {
         if access == Access::Store && self.l1d_writes == Writes::Through {
             return self.store_through(line);
         }
-        let Some(place) = self.l1d.sets.find(line) else {
+        let flags = if access == Access::Store { DIRTY } else { 0 };
+        let Some(before) = self.l1d.sets.reuse(line, flags) else {
             return self.miss(line, access);
         };
-        let flags = if access == Access::Store { DIRTY } else { 0 };
-        let before = self.l1d.sets.touch(place, flags);
         self.last_line = [
             line,
             if (before | flags) & DIRTY != 0 {
@@ -310,7 +310,7 @@ impl Model {
     /// Returns whether the cache behind the L1D did not have it.
     #[inline]
     fn bring(&mut self, line: u64, access: Access) -> bool {
-        let missed = self.fetch(0, line, access as Asker);
+        let missed = self.fetch(line, access as Asker);
         let dirty = access == Access::Store;
         self.fill_l1d(line, if dirty { DIRTY } else { 0 });
         self.last_line = [line, if dirty { line } else { NONE }];
@@ -346,9 +346,8 @@ impl Model {
     /// A store to an L1D that writes through: the next level always gets it.
     #[cold]
     fn store_through(&mut self, line: u64) {
-        match self.l1d.sets.find(line) {
-            Some(place) => {
-                let before = self.l1d.sets.touch(place, 0);
+        match self.l1d.sets.reuse(line, 0) {
+            Some(before) => {
                 self.last_line = [line, NONE];
                 self.store_behind(line);
                 if before & PREFETCHED != 0 {
@@ -366,82 +365,109 @@ impl Model {
 
     /// A store that arrives at the cache behind the L1D.
     fn store_behind(&mut self, line: u64) {
-        let missed = self.fetch(0, line, STORE);
-        let sets = &mut self.outer[0].sets;
-        let place = sets.search(line).expect("it was fetched");
-        sets.touch(place, DIRTY);
+        let missed = self.fetch(line, STORE);
+        self.behind_l1d().update(line);
         self.complete_pair(line, missed);
     }
 
-    /// Ensures that the `level`th cache behind the L1D has `line`, and fetches it from further
-    /// out if necessary. Lines come in from memory inward, so each victim is written back to a
-    /// cache that already has the new line. Returns whether that cache did not have it.
-    fn fetch(&mut self, level: usize, line: u64, asker: Asker) -> bool {
-        let Some(cache) = self.outer.get_mut(level) else {
-            return true;
-        };
-        cache.asked[asker] += 1;
-        if let Some(place) = cache.sets.search(line) {
-            cache.sets.touch(place, 0);
-            return false;
+    #[inline]
+    fn behind_l1d(&mut self) -> &mut Level {
+        self.l2.as_mut().unwrap_or(&mut self.llc)
+    }
+
+    /// Ensures that the cache behind the L1D has `line`, and fetches it from further out if
+    /// necessary. Lines come in from memory inward, so each victim is written back to a cache that
+    /// already has the new line. Returns whether that cache did not have it.
+    #[inline]
+    fn fetch(&mut self, line: u64, asker: Asker) -> bool {
+        let missed = !self.behind_l1d().request(line, asker);
+        if missed {
+            self.fetch_missing(line, asker);
         }
-        cache.missed[asker] += 1;
-        self.fetch(level + 1, line, asker);
-        self.fill_outer(level, line, 0);
-        true
+        missed
+    }
+
+    /// The same for a line that the cache behind the L1D was found not to have.
+    fn fetch_missing(&mut self, line: u64, asker: Asker) {
+        if self.l2.is_none() {
+            return self.fill_llc(line, 0);
+        }
+        if !self.llc.request(line, asker) {
+            self.fill_llc(line, 0);
+        }
+        self.fill_l2(line, 0);
     }
 
     /// A line that was missing in the cache behind the L1D brings the other line of its aligned
     /// pair there. That one brings no further pair: the first line is there.
     #[inline]
     fn complete_pair(&mut self, line: u64, missed: bool) {
-        if missed && self.adjacent_line && self.outer[0].sets.search(line ^ 1).is_none() {
-            self.fetch(0, line ^ 1, PREFETCH);
+        if missed && self.adjacent_line {
+            self.fetch_other(line ^ 1);
         }
     }
 
+    #[inline(never)]
+    fn fetch_other(&mut self, line: u64) {
+        let cache = self.behind_l1d();
+        if cache.sets.search(line).is_none() {
+            cache.asked[PREFETCH] += 1;
+            cache.missed[PREFETCH] += 1;
+            self.fetch_missing(line, PREFETCH);
+        }
+    }
+
+    #[inline]
     fn fill_l1d(&mut self, line: u64, flags: u64) {
-        let Some(victim) = self.l1d.sets.insert(line, flags) else {
-            return;
-        };
-        if victim.dirty {
+        let victim = self.l1d.sets.insert(line, flags);
+        if let Some(dirty) = victim.filter(|victim| victim.dirty) {
             self.l1d.write_backs += 1;
-            self.write_back(0, victim.number);
+            self.write_back_from_l1d(dirty.number);
         }
     }
 
-    fn fill_outer(&mut self, level: usize, line: u64, flags: u64) {
-        let cache = &mut self.outer[level];
-        let Some(victim) = cache.sets.insert(line, flags) else {
+    /// A dirty line comes out of the L1D. The whole line is valid, so nothing is fetched.
+    fn write_back_from_l1d(&mut self, line: u64) {
+        let Some(l2) = &mut self.l2 else {
+            return self.write_back_to_llc(line);
+        };
+        if !l2.update(line) {
+            self.fill_l2(line, DIRTY);
+        }
+    }
+
+    #[inline]
+    fn fill_l2(&mut self, line: u64, flags: u64) {
+        let Some(l2) = &mut self.l2 else { return };
+        let victim = l2.sets.insert(line, flags);
+        if let Some(dirty) = victim.filter(|victim| victim.dirty) {
+            l2.write_backs += 1;
+            self.write_back_to_llc(dirty.number);
+        }
+    }
+
+    fn write_back_to_llc(&mut self, line: u64) {
+        if !self.llc.update(line) {
+            self.fill_llc(line, DIRTY);
+        }
+    }
+
+    fn fill_llc(&mut self, line: u64, flags: u64) {
+        let Some(victim) = self.llc.sets.insert(line, flags) else {
             return;
         };
         let mut dirty = victim.dirty;
-        if self.inclusive_llc && level + 1 == self.outer.len() {
-            let inner = [&mut self.l1d].into_iter().chain(&mut self.outer[..level]);
-            for cache in inner {
+        if self.inclusive_llc {
+            for cache in [Some(&mut self.l1d), self.l2.as_mut()]
+                .into_iter()
+                .flatten()
+            {
                 let copy = cache.sets.remove(victim.number);
                 dirty |= copy.is_some_and(|copy| copy.dirty);
             }
             self.last_line = [NONE; 2];
         }
-        if dirty {
-            self.outer[level].write_backs += 1;
-            self.write_back(level + 1, victim.number);
-        }
-    }
-
-    /// A dirty line comes out of the cache before this one. The whole line is valid, so nothing
-    /// is fetched; it is not a request, so no access is counted.
-    fn write_back(&mut self, level: usize, line: u64) {
-        let Some(cache) = self.outer.get_mut(level) else {
-            return;
-        };
-        match cache.sets.search(line) {
-            Some(place) => {
-                cache.sets.touch(place, DIRTY);
-            }
-            None => self.fill_outer(level, line, DIRTY),
-        }
+        self.llc.write_backs += u64::from(dirty);
     }
 
     /// Lets the L1D's next-line prefetcher observe an access that brought a line, or that was the
@@ -460,11 +486,14 @@ impl Model {
             return;
         };
         let into = *into;
-        for line in streams.train(line).into_iter().flat_map(Ask::lines) {
+        let Some(ask) = streams.train(line) else {
+            return;
+        };
+        for line in ask.lines() {
             match into {
                 PrefetchInto::L1d => self.prefetch_into_l1d(line),
                 PrefetchInto::L2 => {
-                    let missed = self.fetch(0, line, PREFETCH);
+                    let missed = self.fetch(line, PREFETCH);
                     self.complete_pair(line, missed);
                 }
             }
@@ -485,7 +514,7 @@ impl Model {
     /// Returns whether the cache behind the L1D did not have it.
     #[inline]
     fn fill_ahead(&mut self, line: u64) -> bool {
-        let missed = self.fetch(0, line, PREFETCH);
+        let missed = self.fetch(line, PREFETCH);
         self.fill_l1d(line, PREFETCHED);
         // This line is now the most recently used one.
         self.last_line = [NONE; 2];
@@ -507,7 +536,7 @@ impl Level {
     fn new(geometry: &CacheGeometry, line_bytes: u64) -> Self {
         let sets = geometry.size_bytes / line_bytes / geometry.ways as u64;
         Self {
-            sets: Sets::new(sets, geometry.ways, 0, geometry.replacement),
+            sets: Sets::new(sets, geometry.ways, geometry.replacement),
             asked: [0; 3],
             missed: [0; 3],
             write_backs: 0,
@@ -520,6 +549,21 @@ impl Level {
             sets: self.sets.without_hints(),
             ..self
         }
+    }
+
+    /// Whether it has a requested line.
+    #[inline]
+    fn request(&mut self, line: u64, asker: Asker) -> bool {
+        self.asked[asker] += 1;
+        let found = self.sets.reuse_if_present(line, 0).is_some();
+        self.missed[asker] += u64::from(!found);
+        found
+    }
+
+    /// A dirty line comes out of the cache before this one. It is not a request, so no access is
+    /// counted. Returns whether the line is here.
+    fn update(&mut self, line: u64) -> bool {
+        self.sets.reuse_if_present(line, DIRTY).is_some()
     }
 
     fn counts(&self) -> CacheCounts {
@@ -537,10 +581,7 @@ impl Level {
 
 impl Tlb {
     fn new(geometry: &TlbGeometry) -> Self {
-        // A page's number is stored with a bit for its size, which does not influence the
-        // choice of the set.
-        let sets =
-            |of: Entries| Sets::new(of.entries / of.ways as u64, of.ways, 1, Replacement::Lru);
+        let sets = |of: Entries| Sets::new(of.entries / of.ways as u64, of.ways, Replacement::Lru);
         Self {
             small: sets(geometry.small),
             huge: match geometry.huge {
@@ -548,28 +589,27 @@ impl Tlb {
                 HugeEntries::Own(own) => Huge::Own(sets(own)),
                 HugeEntries::Nowhere => Huge::Nowhere,
             },
+            huge_numbers: {
+                let sets = geometry.small.entries / geometry.small.ways as u64;
+                (1_u64 << 60).next_multiple_of(sets)
+            },
             missed: [0; 2],
         }
     }
 
     /// Whether the page was present; it is afterwards.
     fn translate(&mut self, page: u64, huge: bool) -> bool {
-        let sets = match &mut self.huge {
+        let (sets, number) = match &mut self.huge {
             Huge::Nowhere if huge => return false,
-            Huge::Own(own) if huge => own,
-            _ => &mut self.small,
+            Huge::Own(own) if huge => (own, page),
+            Huge::Shared if huge => (&mut self.small, self.huge_numbers + page),
+            _ => (&mut self.small, page),
         };
-        let number = page << 1 | u64::from(huge);
-        match sets.find(number) {
-            Some(place) => {
-                sets.touch(place, 0);
-                true
-            }
-            None => {
-                sets.insert(number, 0);
-                false
-            }
+        let found = sets.reuse(number, 0).is_some();
+        if !found {
+            sets.insert(number, 0);
         }
+        found
     }
 
     fn clear(&mut self) {

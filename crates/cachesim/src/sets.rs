@@ -4,15 +4,14 @@
 use std::ops::Range;
 
 use crate::geometry::Replacement;
-use crate::order::Order;
-use crate::tags::Tags;
+use crate::ways::{Many, Set};
 
 /// The line differs from the next level's copy.
 pub const DIRTY: u64 = 1;
 /// A prefetch brought the line, and no access has used it since.
 pub const PREFETCHED: u64 = 2;
 /// Number of flag bits below a number.
-const FLAGS: u32 = 2;
+pub(crate) const FLAGS: u32 = 2;
 
 /// Not a number, and not a number with flags: lines and pages have fewer bits.
 pub const NONE: u64 = u64::MAX;
@@ -23,25 +22,24 @@ const HINTS: usize = 1024;
 /// Numbers with their flags, and the order of their last uses.
 #[derive(Debug, Clone)]
 pub struct Sets {
-    /// `number << FLAGS | flags`, set after set; [`NONE`] is an empty place. The places of a set are a power of two, of
-    /// which the first `ways` are used.
-    places: Box<[u64]>,
-    ways: usize,
-    /// The places of a set, as a power of two.
-    set_bits: u32,
+    table: Table,
     index: Index,
-    tags: Option<Tags>,
+    ways: usize,
     /// For a number's lowest bits, the last place of a number with those bits: the first place
     /// to search, before the whole set.
-    hints: Box<[u32]>,
-    replacement: Chosen,
+    hints: Option<Box<[u32; HINTS]>>,
+    /// A victim is a random one, or else the least recently used one.
+    random: Option<fastrand::Rng>,
 }
 
-/// How a victim is chosen.
+/// The sets. A place's number is its set's number times 8, 16 or the ways, plus its way.
 #[derive(Debug, Clone)]
-enum Chosen {
-    Oldest(Order),
-    Random(fastrand::Rng),
+enum Table {
+    /// Up to eight ways.
+    Eight(Box<[Set<8>]>),
+    /// Up to sixteen.
+    Sixteen(Box<[Set<16>]>),
+    Many(Many),
 }
 
 /// The evicted number.
@@ -54,26 +52,26 @@ pub struct Victim {
 }
 
 impl Sets {
-    /// `sets * ways` empty places, at least one. The lowest `skipped_bits` of a number do not
-    /// influence the choice of its set.
+    /// `sets * ways` empty places, at least one.
     ///
     /// # Panics
     /// If there are more places than memory has addresses.
     #[must_use]
-    pub fn new(sets: u64, ways: usize, skipped_bits: u32, replacement: Replacement) -> Self {
-        let set_bits = ways.next_power_of_two().trailing_zeros();
+    pub fn new(sets: u64, ways: usize, replacement: Replacement) -> Self {
         let count = usize::try_from(sets).expect("a geometry that was checked");
         Self {
-            places: vec![NONE; count << set_bits].into_boxed_slice(),
+            table: match ways {
+                ..=8 => Table::Eight(vec![Set::empty(ways); count].into_boxed_slice()),
+                9..=16 => Table::Sixteen(vec![Set::empty(ways); count].into_boxed_slice()),
+                _ => Table::Many(Many::empty(count * ways)),
+            },
+            index: Index::new(sets),
             ways,
-            set_bits,
-            index: Index::new(sets, skipped_bits),
-            tags: Tags::new(count, ways),
-            hints: Box::new([0; HINTS]),
-            replacement: match replacement {
-                Replacement::Lru => Chosen::Oldest(Order::new(count, ways)),
+            hints: Some(Box::new([0; HINTS])),
+            random: match replacement {
+                Replacement::Lru => None,
                 // Any seed works, as long as it is the same in every run.
-                Replacement::Random => Chosen::Random(fastrand::Rng::with_seed(1)),
+                Replacement::Random => Some(fastrand::Rng::with_seed(1)),
             },
         }
     }
@@ -81,24 +79,27 @@ impl Sets {
     /// The same without hints, for a cache in which numbers are only searched.
     #[must_use]
     pub fn without_hints(mut self) -> Self {
-        self.hints = Box::new([0]);
+        self.hints = None;
         self
     }
 
     /// Empties every place.
     pub fn clear(&mut self) {
-        self.places.fill(NONE);
-        if let Chosen::Oldest(order) = &mut self.replacement {
-            order.clear(self.ways);
+        match &mut self.table {
+            Table::Eight(sets) => sets.fill(Set::empty(self.ways)),
+            Table::Sixteen(sets) => sets.fill(Set::empty(self.ways)),
+            Table::Many(many) => many.clear(),
         }
     }
 
     /// The place of `number`, which is probably present: the hint is tried first.
     #[inline]
     pub fn find(&mut self, number: u64) -> Option<usize> {
-        let hint = self.hints[number as usize & (self.hints.len() - 1)] as usize;
-        if self.places[hint] ^ number << FLAGS < 1 << FLAGS {
-            return Some(hint);
+        if let Some(hints) = &self.hints {
+            let hint = hints[number as usize % HINTS] as usize;
+            if (*self.place(hint) ^ number << FLAGS) >> FLAGS == 0 {
+                return Some(hint);
+            }
         }
         let place = self.search(number)?;
         self.hint(number, place);
@@ -108,98 +109,150 @@ impl Sets {
     /// Whether the number in `place` has [`DIRTY`].
     #[inline]
     #[must_use]
-    pub fn is_dirty_at(&self, place: usize) -> bool {
-        self.places[place] & DIRTY != 0
+    pub fn is_dirty_at(&mut self, place: usize) -> bool {
+        *self.place(place) & DIRTY != 0
     }
 
     /// The place of `number`, which is probably absent.
     #[inline]
     #[must_use]
     pub fn search(&self, number: u64) -> Option<usize> {
-        let set = self.index.of(number);
-        let first = set << self.set_bits;
-        let key = number << FLAGS;
-        let places = &self.places[first..first + self.ways];
-        let holds = |way: usize| {
-            places
-                .get(way)
-                .is_some_and(|place| place ^ key < 1 << FLAGS)
+        let Index::Masked(mask) = &self.index else {
+            return self.search_in(number, self.index.of(number));
         };
-        let way = match &self.tags {
-            Some(tags) => tags.find(set, self.ways, number, holds),
-            None => (0..self.ways).find(|way| holds(*way)),
-        };
-        Some(first + way?)
+        let set = mask.of(number);
+        match &self.table {
+            Table::Eight(sets) => Some(8 * set + sets[set].find(number << FLAGS)?),
+            Table::Sixteen(sets) => Some(16 * set + sets[set].find(number << FLAGS)?),
+            Table::Many(_) => self.search_in(number, set),
+        }
+    }
+
+    /// Not inlined: a division or a loop needs registers that the frequent path would have to save.
+    #[inline(never)]
+    fn search_in(&self, number: u64, set: usize) -> Option<usize> {
+        match &self.table {
+            Table::Eight(sets) => Some(8 * set + sets[set].find(number << FLAGS)?),
+            Table::Sixteen(sets) => Some(16 * set + sets[set].find(number << FLAGS)?),
+            Table::Many(many) => {
+                let mut places = self.ways * set..self.ways * (set + 1);
+                places.find(|place| (many.places[*place] ^ number << FLAGS) >> FLAGS == 0)
+            }
+        }
     }
 
     #[inline]
-    fn set_and_way(&self, place: usize) -> (usize, usize) {
-        (place >> self.set_bits, place & ((1 << self.set_bits) - 1))
+    fn place(&mut self, place: usize) -> &mut u64 {
+        match &mut self.table {
+            Table::Eight(sets) => sets[place / 8].place(place % 8),
+            Table::Sixteen(sets) => sets[place / 16].place(place % 16),
+            Table::Many(many) => &mut many.places[place],
+        }
     }
 
     #[inline]
     fn hint(&mut self, number: u64, place: usize) {
-        let at = number as usize & (self.hints.len() - 1);
-        self.hints[at] = place as u32;
+        if let Some(hints) = &mut self.hints {
+            hints[number as usize % HINTS] = place as u32;
+        }
     }
 
     /// Makes the number in `place` the most recently used, adds `flags` to it, and clears
     /// [`PREFETCHED`]. Returns the flags as they were.
-    #[inline]
+    #[inline(never)]
     pub fn touch(&mut self, place: usize, flags: u64) -> u64 {
-        let (set, way) = self.set_and_way(place);
-        if let Chosen::Oldest(order) = &mut self.replacement {
-            order.touch(set, way, self.ways);
+        let ordered = self.random.is_none();
+        match &mut self.table {
+            Table::Eight(sets) => sets[place / 8].reuse(place % 8, flags, ordered),
+            Table::Sixteen(sets) => sets[place / 16].reuse(place % 16, flags, ordered),
+            Table::Many(many) => many.reuse(place, flags),
         }
-        let before = self.places[place];
-        self.places[place] = before & !PREFETCHED | flags;
-        before & (DIRTY | PREFETCHED)
+    }
+
+    /// Makes `number` the most recently used, adds `flags` to it and clears [`PREFETCHED`], if it is present. Returns the flags as
+    /// they were.
+    #[inline]
+    pub fn reuse(&mut self, number: u64, flags: u64) -> Option<u64> {
+        let key = number << FLAGS;
+        let ordered = self.random.is_none();
+        if let Some(hints) = &self.hints {
+            let hint = hints[number as usize % HINTS] as usize;
+            let before = match &mut self.table {
+                Table::Eight(sets) => sets[hint / 8].reuse_if(hint % 8, key, flags, ordered),
+                Table::Sixteen(sets) => sets[hint / 16].reuse_if(hint % 16, key, flags, ordered),
+                Table::Many(_) => None,
+            };
+            if before.is_some() {
+                return before;
+            }
+        }
+        let place = self.search(number)?;
+        self.hint(number, place);
+        Some(self.touch(place, flags))
+    }
+
+    /// The same for a number that is probably absent.
+    #[inline]
+    pub fn reuse_if_present(&mut self, number: u64, flags: u64) -> Option<u64> {
+        let place = self.search(number)?;
+        Some(self.touch(place, flags))
     }
 
     /// Puts a number that is not present in an empty place or in a victim's.
     #[inline]
     pub fn insert(&mut self, number: u64, flags: u64) -> Option<Victim> {
-        let set = self.index.of(number);
-        let way = match &mut self.replacement {
-            Chosen::Oldest(order) => order.take_oldest(set, self.ways),
-            Chosen::Random(random) => {
-                let first = set << self.set_bits;
-                empty_or_random(&self.places[first..first + self.ways], random)
-            }
+        let (Index::Masked(mask), None) = (&self.index, &self.random) else {
+            return self.insert_within(0..self.ways, number, flags);
         };
-        self.replace(set << self.set_bits | way, number, flags)
+        let set = mask.of(number);
+        let key = number << FLAGS;
+        let (place, before) = match &mut self.table {
+            Table::Eight(sets) => {
+                let way = sets[set].take_oldest(self.ways);
+                (8 * set + way, sets[set].put(way, key, flags))
+            }
+            Table::Sixteen(sets) => {
+                let way = sets[set].take_oldest(self.ways);
+                (16 * set + way, sets[set].put(way, key, flags))
+            }
+            Table::Many(_) => return self.insert_within(0..self.ways, number, flags),
+        };
+        self.hint(number, place);
+        victim(before)
     }
 
     /// The same within some of the set's ways, at least one.
-    #[inline]
-    pub fn insert_within(&mut self, ways: Range<usize>, number: u64, flags: u64) -> Option<Victim> {
-        if ways.len() == self.ways {
-            return self.insert(number, flags);
-        }
+    #[inline(never)]
+    pub fn insert_within(
+        &mut self,
+        among: Range<usize>,
+        number: u64,
+        flags: u64,
+    ) -> Option<Victim> {
         let set = self.index.of(number);
-        let way = match &mut self.replacement {
-            Chosen::Oldest(order) => order.take_oldest_within(set, ways, self.ways),
-            Chosen::Random(random) => {
-                let first = set << self.set_bits;
-                let places = &self.places[first + ways.start..first + ways.end];
-                ways.start + empty_or_random(places, random)
+        let key = number << FLAGS;
+        let ways = self.ways;
+        let random = &mut self.random;
+        let (place, before) = match &mut self.table {
+            Table::Eight(sets) => {
+                let way = sets[set].victim_among(among, ways, random);
+                (8 * set + way, sets[set].put(way, key, flags))
+            }
+            Table::Sixteen(sets) => {
+                let way = sets[set].victim_among(among, ways, random);
+                (16 * set + way, sets[set].put(way, key, flags))
+            }
+            Table::Many(many) => {
+                let place =
+                    many.victim_among(ways * set + among.start..ways * set + among.end, random);
+                (
+                    place,
+                    std::mem::replace(&mut many.places[place], key | flags),
+                )
             }
         };
-        self.replace(set << self.set_bits | way, number, flags)
-    }
-
-    #[inline]
-    fn replace(&mut self, place: usize, number: u64, flags: u64) -> Option<Victim> {
         self.hint(number, place);
-        let (set, way) = self.set_and_way(place);
-        if let Some(tags) = &mut self.tags {
-            tags.put(set, way, number);
-        }
-        let before = std::mem::replace(&mut self.places[place], number << FLAGS | flags);
-        (before != NONE).then_some(Victim {
-            number: before >> FLAGS,
-            dirty: before & DIRTY != 0,
-        })
+        victim(before)
     }
 
     /// Clears a number's [`DIRTY`]. Returns whether it had that.
@@ -208,8 +261,9 @@ impl Sets {
         let Some(place) = self.search(number) else {
             return false;
         };
-        let dirty = self.is_dirty_at(place);
-        self.places[place] &= !DIRTY;
+        let place = self.place(place);
+        let dirty = *place & DIRTY != 0;
+        *place &= !DIRTY;
         dirty
     }
 
@@ -217,51 +271,61 @@ impl Sets {
     #[inline]
     pub fn remove(&mut self, number: u64) -> Option<Victim> {
         let place = self.search(number)?;
-        let before = std::mem::replace(&mut self.places[place], NONE);
-        let (set, way) = self.set_and_way(place);
-        if let Chosen::Oldest(order) = &mut self.replacement {
-            order.forget(set, way, self.ways);
+        victim(self.empty(place))
+    }
+
+    #[inline(never)]
+    fn empty(&mut self, place: usize) -> u64 {
+        match &mut self.table {
+            Table::Eight(sets) => sets[place / 8].empty_way(place % 8, self.ways),
+            Table::Sixteen(sets) => sets[place / 16].empty_way(place % 16, self.ways),
+            Table::Many(many) => many.empty_place(place),
         }
-        Some(Victim {
-            number,
-            dirty: before & DIRTY != 0,
-        })
     }
 }
 
-/// The first empty place, or any.
-fn empty_or_random(places: &[u64], random: &mut fastrand::Rng) -> usize {
-    let empty = places.iter().position(|place| *place == NONE);
-    empty.unwrap_or_else(|| random.usize(..places.len()))
+#[inline]
+fn victim(before: u64) -> Option<Victim> {
+    (before != NONE).then_some(Victim {
+        number: before >> FLAGS,
+        dirty: before & DIRTY != 0,
+    })
 }
 
-/// The set of a number: its remainder by the number of sets. For a power of two no division is
-/// needed. (For other numbers, multiplying by a reciprocal made no measurable difference.)
+/// The set of a number: its remainder by the number of sets.
 #[derive(Debug, Clone, Copy)]
-struct Index {
-    skipped_bits: u32,
-    sets: u64,
-    power_of_two: bool,
+enum Index {
+    /// For a power of two: no division is needed.
+    Masked(Mask),
+    /// (Multiplying by a reciprocal made no measurable difference.)
+    Divided { sets: u64 },
 }
+
+#[derive(Debug, Clone, Copy)]
+struct Mask(u64);
 
 impl Index {
-    fn new(sets: u64, skipped_bits: u32) -> Self {
-        Self {
-            skipped_bits,
-            sets,
-            power_of_two: sets.is_power_of_two(),
+    fn new(sets: u64) -> Self {
+        if sets.is_power_of_two() {
+            Self::Masked(Mask(sets - 1))
+        } else {
+            Self::Divided { sets }
         }
     }
 
     #[inline]
     fn of(self, number: u64) -> usize {
-        let number = number >> self.skipped_bits;
-        let set = if self.power_of_two {
-            number & (self.sets - 1)
-        } else {
-            number % self.sets
-        };
-        set as usize
+        match self {
+            Self::Masked(mask) => mask.of(number),
+            Self::Divided { sets } => (number % sets) as usize,
+        }
+    }
+}
+
+impl Mask {
+    #[inline]
+    fn of(self, number: u64) -> usize {
+        (number & self.0) as usize
     }
 }
 
@@ -272,7 +336,7 @@ mod tests {
     #[test]
     fn a_set_is_the_remainder_whatever_the_number_of_sets() {
         for sets in (1..=130).chain([4096, 53248, 3 * 4096, 1 << 40, (1 << 40) - 1]) {
-            let index = Index::new(sets, 0);
+            let index = Index::new(sets);
             let edges = [0, 1, sets - 1, sets, sets + 1, u64::MAX >> 4, 7 * sets - 1];
             let random = std::iter::repeat_with(|| fastrand::u64(..1 << 60)).take(1000);
             for number in edges.into_iter().chain(random) {
@@ -283,7 +347,7 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_goes() {
-        let mut sets = Sets::new(1, 3, 0, Replacement::Lru);
+        let mut sets = Sets::new(1, 3, Replacement::Lru);
         for number in [1, 2, 3] {
             assert_eq!(sets.insert(number, 0), None);
         }
@@ -306,7 +370,7 @@ mod tests {
     #[test]
     fn a_part_of_the_ways_replaces_what_is_in_it() {
         for replacement in [Replacement::Lru, Replacement::Random] {
-            let mut sets = Sets::new(1, 4, 0, replacement);
+            let mut sets = Sets::new(1, 4, replacement);
             assert_eq!(sets.insert_within(0..1, 1, 0), None);
             for number in [2, 3, 4] {
                 assert_eq!(sets.insert_within(1..4, number, 0), None);
@@ -321,7 +385,7 @@ mod tests {
     #[test]
     fn an_empty_place_is_taken_before_any_victim() {
         for replacement in [Replacement::Lru, Replacement::Random] {
-            let mut sets = Sets::new(1, 4, 0, replacement);
+            let mut sets = Sets::new(1, 4, replacement);
             for number in 0..4 {
                 sets.insert(number, 0);
             }

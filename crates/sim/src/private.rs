@@ -33,7 +33,7 @@ pub(crate) fn pages(buffer_bytes: u64) -> usize {
 /// An empty cache of whole lines.
 pub(crate) fn sets(size_bytes: u64, ways: usize, line_bytes: u64) -> Sets {
     let sets = size_bytes / line_bytes / ways as u64;
-    Sets::new(sets, ways, 0, Replacement::Lru)
+    Sets::new(sets, ways, Replacement::Lru)
 }
 
 /// The level that has a line.
@@ -73,7 +73,7 @@ impl Private {
                 .map(|l2| sets(l2.size_bytes, l2.ways, machine.line_bytes)),
             tlb: (core.tlb_entries > 0).then(|| {
                 let sets = core.tlb_entries.div_ceil(TLB_WAYS);
-                Sets::new(sets, TLB_WAYS as usize, 0, Replacement::Lru)
+                Sets::new(sets, TLB_WAYS as usize, Replacement::Lru)
             }),
             streams: core
                 .prefetcher
@@ -101,16 +101,11 @@ impl Private {
     #[inline]
     pub fn find_page(&mut self, page: u64) -> Option<bool> {
         let tlb = self.tlb.as_mut()?;
-        match tlb.find(page) {
-            Some(place) => {
-                tlb.touch(place, 0);
-                Some(true)
-            }
-            None => {
-                tlb.insert(page, 0);
-                Some(false)
-            }
+        let found = tlb.reuse(page, 0).is_some();
+        if !found {
+            tlb.insert(page, 0);
         }
+        Some(found)
     }
 
     /// Accesses a line of a page, if only the order of use changes: both are present, and a
@@ -123,8 +118,7 @@ impl Private {
             return None;
         }
         if let Some(tlb) = &mut self.tlb {
-            let entry = tlb.find(page)?;
-            tlb.touch(entry, 0);
+            tlb.reuse(page, 0)?;
         }
         self.l1.touch(place, 0);
         Some(dirty)
@@ -141,10 +135,9 @@ impl Private {
             return false;
         };
         if let Some(tlb) = &mut self.tlb {
-            let Some(entry) = tlb.find(page) else {
+            if tlb.reuse(page, 0).is_none() {
                 return false;
-            };
-            tlb.touch(entry, 0);
+            }
         }
         l1i.touch(place, 0);
         true
@@ -176,17 +169,15 @@ impl Private {
     #[inline]
     pub fn look_up(&mut self, line: u64, store: bool) -> (Found, Option<Victim>) {
         let flags = if store { DIRTY } else { 0 };
-        if let Some(place) = self.l1.find(line) {
-            self.l1.touch(place, flags);
+        if self.l1.reuse(line, flags).is_some() {
             return (Found::L1, None);
         }
         let Some(l2) = &mut self.l2 else {
             return (Found::Nowhere, None);
         };
-        let Some(place) = l2.find(line) else {
+        if l2.reuse(line, 0).is_none() {
             return (Found::Nowhere, None);
-        };
-        l2.touch(place, 0);
+        }
         (Found::L2, self.bring_to_l1(line, store))
     }
 
@@ -196,17 +187,15 @@ impl Private {
         let Some(l1i) = &mut self.l1i else {
             return Found::L1;
         };
-        if let Some(place) = l1i.find(line) {
-            l1i.touch(place, 0);
+        if l1i.reuse(line, 0).is_some() {
             return Found::L1;
         }
         let Some(l2) = &mut self.l2 else {
             return Found::Nowhere;
         };
-        let Some(place) = l2.find(line) else {
+        if l2.reuse(line, 0).is_none() {
             return Found::Nowhere;
-        };
-        l2.touch(place, 0);
+        }
         l1i.insert(line, 0);
         Found::L2
     }
@@ -251,21 +240,17 @@ impl Private {
     #[inline]
     fn bring_to_l1(&mut self, line: u64, store: bool) -> Option<Victim> {
         let flags = if store { DIRTY } else { 0 };
-        if let Some(place) = self.l1.search(line) {
-            self.l1.touch(place, flags);
+        if self.l1.reuse_if_present(line, flags).is_some() {
             return None;
         }
         let gone = self.l1.insert(line, flags).filter(|gone| gone.dirty)?;
         let Some(l2) = &mut self.l2 else {
             return Some(gone);
         };
-        match l2.search(gone.number) {
-            Some(place) => {
-                l2.touch(place, DIRTY);
-                None
-            }
-            None => l2.insert(gone.number, DIRTY).filter(|gone| gone.dirty),
+        if l2.reuse_if_present(gone.number, DIRTY).is_some() {
+            return None;
         }
+        l2.insert(gone.number, DIRTY).filter(|gone| gone.dirty)
     }
 
     /// Whether a line is here.

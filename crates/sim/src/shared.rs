@@ -127,8 +127,7 @@ impl<M: MainMemory> Shared<M> {
 
     /// A core requests a line that it doesn't have.
     pub fn ask(&mut self, core: usize, line: u64, store: bool, now_ps: u64) -> Answer {
-        if let Some(place) = self.cache.find(line) {
-            self.cache.touch(place, 0);
+        if self.cache.reuse(line, 0).is_some() {
             return Answer::Hit;
         }
         let stores = u32::from(store) << core;
@@ -201,8 +200,7 @@ impl<M: MainMemory> Shared<M> {
 
     /// A core evicts a dirty line. Returns the line that had to be evicted for it.
     pub fn take_back(&mut self, core: usize, line: u64) -> Option<Victim> {
-        if let Some(place) = self.cache.search(line) {
-            self.cache.touch(place, DIRTY);
+        if self.cache.reuse_if_present(line, DIRTY).is_some() {
             return None;
         }
         self.insert(core, line, DIRTY)
