@@ -11,6 +11,23 @@
 
 #include "memguard.h"
 
+/* What perf writes to the interrupt count of an event that it throttles: MAX_INTERRUPTS. */
+#define PERF_THROTTLED (~0ULL)
+
+/*
+ * An event that interrupts more often than perf_event_max_sample_rate allows is stopped by perf,
+ * until perf's tick finds the interrupt count of a throttled one. Since that count is cleared here,
+ * the event has to start when it is armed. Up to Linux 6.15 the driver of an Arm core's PMU stops
+ * it without a note in its state, after this handler, and mg_event_rewind() would rely on the state.
+ */
+static void note_throttled(const struct mg_counter *counter, struct perf_event *event)
+{
+	if (event->hw.interrupts == PERF_THROTTLED &&
+	    counter->direct[event == counter->second])
+		event->hw.state = PERF_HES_STOPPED | PERF_HES_UPTODATE;
+	event->hw.interrupts = 0;
+}
+
 /* This may be NMI context: only note the time and request an interrupt. */
 static void counter_overflowed(struct perf_event *event,
 			       struct perf_sample_data *data, struct pt_regs *regs)
@@ -18,8 +35,7 @@ static void counter_overflowed(struct perf_event *event,
 	struct mg_counter *counter = event->overflow_handler_context;
 
 	counter->core->overflow_ns = ktime_get_mono_fast_ns();
-	/* Since Linux 7.3 perf stops an event that interrupts often, and loses counts. */
-	event->hw.interrupts = 0;
+	note_throttled(counter, event);
 	irq_work_queue(&counter->overflow);
 }
 

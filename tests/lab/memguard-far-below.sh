@@ -154,4 +154,26 @@ set_to limit "events 400000"
 paced 1 200000
 check "so does the first one" "within $(($(stat 0 used read) / 100)) $(($(stat 0 periods) * 4000)) 1" 0 yes
 check "unloads" "unload" 0 ""
+
+# The kernel accepts a rate only while it lowers the rate by itself.
+perf_rate() {
+	echo 25 >/proc/sys/kernel/perf_cpu_time_max_percent
+	echo "$1" >/proc/sys/kernel/perf_event_max_sample_rate
+	[ "$1" = 1 ] || echo 100 >/proc/sys/kernel/perf_cpu_time_max_percent
+}
+
+# With one interrupt allowed a tick, perf stops a counter at each. A core far below its budget goes
+# on after its interrupts, each a chunk further, and a throttled one after each period.
+perf_rate 1
+modprobe memguard period_us=100 user_only=1 g_hw_type=0x08
+for budget in 8000000 80000; do
+	set_to limit "events $budget"
+	paced 1 200000
+	expected=$(($(stat 0 periods) * (budget > 100000 ? 100000 : budget)))
+	echo "# budget $budget: $(stat 0 overflows) overflows, $(stat 0 used read) used in $(stat 0 periods) periods"
+	check "perf's lowest rate stops no counter: budget $budget" \
+		"within $(($(stat 0 used read) / 100)) $((expected / 100)) 5" 0 yes
+done
+check "unloads" "unload" 0 ""
+perf_rate 1000000
 finish
