@@ -74,10 +74,18 @@ static void nothing(void *unused)
 static DEFINE_MUTEX(following);
 static bool unloading; /* no core starts any more */
 
-static int follow_cpus(void)
+/* Another user's event may go away, and there may be memory or processes again. */
+static bool may_pass(int err)
+{
+	return err == -EBUSY || err == -ENOMEM || err == -EAGAIN;
+}
+
+/* Returns the first error; @passing: an error, perhaps another one, that may pass, or 0 */
+static int follow_cpus(int *passing)
 {
 	int cpu, err, first = 0;
 
+	*passing = 0;
 	mutex_lock(&following);
 	for_each_cpu(cpu, &mg_guard.cpus) {
 		if (unloading)
@@ -89,6 +97,8 @@ static int follow_cpus(void)
 		err = mg_core_start(cpu);
 		if (err && !first)
 			first = err;
+		if (may_pass(err) && !*passing)
+			*passing = err;
 	}
 	mutex_unlock(&following);
 	return first;
@@ -110,12 +120,14 @@ static DECLARE_DELAYED_WORK(again_work, follow_cpus_again);
 static void follow_cpus_later(struct work_struct *work)
 {
 	static unsigned int again_s;
-	int err = follow_cpus();
+	int passing, err = follow_cpus(&passing);
 
-	again_s = err == -EBUSY ? clamp(2 * again_s, 1U, AGAIN_MAX_S) : 0;
+	again_s = passing ? clamp(2 * again_s, 1U, AGAIN_MAX_S) : 0;
 	if (again_s) {
-		pr_err("a core that came online is not regulated, as another user has its counter: next attempt in %u s\n",
-		       again_s);
+		pr_err("a core that came online is not regulated, as %s (error %d): next attempt in %u s\n",
+		       passing == -EBUSY ? "another user has its counter" :
+					   "the kernel is short of memory or processes",
+		       passing, again_s);
 		schedule_delayed_work(&again_work, again_s * HZ);
 	} else if (err) {
 		pr_err("a core that came online is not regulated: error %d\n", err);
@@ -279,7 +291,7 @@ static void say_what_is_regulated(void)
 
 static int __init memguard_init(void)
 {
-	int err = check_parameters();
+	int passing, err = check_parameters();
 
 	if (!err)
 		err = choose_cpus();
@@ -314,7 +326,7 @@ static int __init memguard_init(void)
 	if (err < 0)
 		goto unwatch_switches;
 	hotplug_state = err;
-	err = follow_cpus();
+	err = follow_cpus(&passing);
 	if (err)
 		goto stop_following;
 	err = mg_files_create();

@@ -70,9 +70,25 @@ echo 1 >/sys/module/memwarden_pmu/parameters/taken
 core 2 1
 sleep 2
 check "a core that comes online while its counter is taken is not regulated" "setting online" 0 "^0-1,3$"
-check "  which the log says" "dmesg" 0 "a core that came online is not regulated, as another user has its counter: next attempt in 2 s"
+check "  which the log says" "dmesg" 0 "a core that came online is not regulated, as another user has its counter .error -16.: next attempt in 2 s"
 echo 0 >/sys/module/memwarden_pmu/parameters/taken
 sleep 4
 check "  and is when it is free again" "until_online 0-3" 0 "^0-3$"
+check "unloads" "unload" 0 ""
+
+# Another core's failure lasts: its PMU has no such field.
+core 1 0
+modprobe memguard g_hw_type=0xfa11@0,0x11:config1=0x100@1,0xfa11@2-3
+core 1 1
+usleep 200000
+check "a core whose event is refused is not regulated when it comes online" "setting online" 0 "^0,2-3$"
+core 3 0
+echo 1 >/sys/module/memwarden_pmu/parameters/taken
+core 3 1
+sleep 2
+check "  nor is one whose counter is taken" "setting online" 0 "^0,2$"
+echo 0 >/sys/module/memwarden_pmu/parameters/taken
+sleep 4
+check "  but that one is when the counter is free again" "setting online" 0 "^0,2-3$"
 check "unloads" "unload && rmmod memwarden_pmu" 0 ""
 finish
