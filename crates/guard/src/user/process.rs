@@ -20,8 +20,10 @@ use crate::Error;
 /// How often the watcher checks.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Without a heartbeat from the supervisor for this long, the regulator ends.
+/// Without a heartbeat from the supervisor for this long, and for this many checks, the regulator ends. If the machine
+/// stood still, as during a suspend, the watcher may be the first of both to run again.
 const SUPERVISOR_LOST_NS: u64 = 1_000_000_000;
+const SUPERVISOR_LOST_LOOKS: u32 = 5;
 
 /// Heartbeat value with which the supervisor orders the regulator to end.
 pub(super) const ASKED_TO_END: u64 = u64::MAX;
@@ -73,6 +75,7 @@ pub(crate) fn start_watcher(
             return;
         }
         let beat = words.last().expect("one word more than threads");
+        let mut heartbeat = Heartbeat::default();
         while !stop.load(Ordering::Acquire) {
             thread::sleep(LOOK);
             let sign = beat.load(Ordering::Acquire);
@@ -80,8 +83,7 @@ pub(crate) fn start_watcher(
                 stop.store(true, Ordering::Release);
                 break;
             }
-            let age_ns = monotonic_ns().saturating_sub(sign);
-            if age_ns > SUPERVISOR_LOST_NS || rustix::process::getppid() != parent {
+            if heartbeat.is_lost(sign, monotonic_ns()) || rustix::process::getppid() != parent {
                 stop.store(true, Ordering::Release);
                 eprintln!(
                     "memwarden: the supervisor of the user-space regulator has ended; regulation ends"
@@ -94,6 +96,24 @@ pub(crate) fn start_watcher(
     let thread = spawn("watcher", watch)?;
     begun.wait().map_err(Error::platform)?;
     Ok(thread)
+}
+
+/// The supervisor's heartbeat, as the watcher finds it.
+#[derive(Debug, Default)]
+struct Heartbeat {
+    late_looks: u32,
+}
+
+impl Heartbeat {
+    /// True if there has been no heartbeat for too long. The last one was at `beat_ns`.
+    fn is_lost(&mut self, beat_ns: u64, now_ns: u64) -> bool {
+        if now_ns.saturating_sub(beat_ns) > SUPERVISOR_LOST_NS {
+            self.late_looks += 1;
+        } else {
+            self.late_looks = 0;
+        }
+        self.late_looks >= SUPERVISOR_LOST_LOOKS
+    }
 }
 
 /// Messages between the regulator's threads, whatever their priorities.
@@ -160,6 +180,26 @@ pub(crate) fn spawn(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_supervisor_without_a_heartbeat_is_lost_after_a_second() {
+        let mut heartbeat = Heartbeat::default();
+        let lost = (1..).find(|look| heartbeat.is_lost(20 * MS, look * 20 * MS));
+        assert_eq!(lost, Some(56));
+    }
+
+    #[test]
+    fn no_supervisor_is_lost_when_the_machine_stood_still() {
+        let mut heartbeat = Heartbeat::default();
+        // A suspend of five seconds, after which the supervisor is the second to run, again and again.
+        for since_ms in [0, 6000, 12_000] {
+            for (beat_ms, now_ms) in [(10, 20), (10, 5040), (10, 5060), (5070, 5080)] {
+                assert!(!heartbeat.is_lost((since_ms + beat_ms) * MS, (since_ms + now_ms) * MS));
+            }
+        }
+    }
 
     #[test]
     fn messages_come_in_their_order_and_are_waited_for() {
