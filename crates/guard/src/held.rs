@@ -28,8 +28,8 @@ pub fn failings(settings: &Settings, core: &CoreStatistics, online: &CpuSet) -> 
     }
     if core.unregulated_periods > 0 {
         failings.push(format!(
-            "CPU{cpu} was not regulated in {} periods: its counter did not count (another user of the PMU or an error \
-             took it)",
+            "CPU{cpu} was not regulated in {} periods: its counter did not count (another user of the PMU, an error or \
+             a suspend took it)",
             core.unregulated_periods
         ));
     }

@@ -78,6 +78,12 @@ impl EventCode {
         bindings::PERF_COUNT_SW_PAGE_FAULTS_MIN as u64,
     );
 
+    /// `PERF_COUNT_SW_DUMMY`, which counts nothing.
+    const DUMMY: Self = Self::of(
+        bindings::PERF_TYPE_SOFTWARE,
+        bindings::PERF_COUNT_SW_DUMMY as u64,
+    );
+
     const fn hardware(config: u32) -> Self {
         Self::of(bindings::PERF_TYPE_HARDWARE, config as u64)
     }
@@ -101,6 +107,12 @@ const SAMPLE_TIME: u64 = 1 << 2;
 /// `PERF_FORMAT_TOTAL_TIME_ENABLED` and `PERF_FORMAT_TOTAL_TIME_RUNNING` of linux/perf_event.h; their type in the bindings
 /// varies.
 const TIMES: u64 = 1 << 0 | 1 << 1;
+
+/// How often an event may be found standing still before it counts as removed, and for how long. Checks are counted as well
+/// as nanoseconds, because a virtual machine may stand still between two checks; perf's clock then stands, too. The time
+/// is that of two ticks at 100 Hz, within which the slowest of perf's clocks advances.
+const STILL_LOOKS: u32 = 2;
+const STILL_NS: u64 = 20_000_000;
 
 /// Data pages of a buffer; a power of two. They hold two thousand overflows: more than occur while a group is stopped
 /// for some milliseconds.
@@ -136,6 +148,30 @@ fn open(attributes: &mut bindings::perf_event_attr, cpu: usize, of: Of<'_>) -> i
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
+/// Reads an event with [`TIMES`]; `None` if it is pinned and not on the PMU.
+fn read_event(file: &File) -> Result<Option<Reading>> {
+    let mut values = [0_u64; 3];
+    // SAFETY: 24 bytes that are ours to be written.
+    let got = unsafe {
+        libc::read(
+            file.as_raw_fd(),
+            values.as_mut_ptr().cast(),
+            size_of_val(&values),
+        )
+    };
+    let [events, enabled_ns, running_ns] = values;
+    match got {
+        24 => Ok(Some(Reading {
+            events,
+            enabled_ns,
+            running_ns,
+        })),
+        // A pinned event that is not on the PMU reads as end of file.
+        0 => Ok(None),
+        _ => Err(Error::last("read a counter")),
+    }
+}
+
 fn check(rc: i32, what: &str) -> Result<()> {
     if rc == 0 {
         Ok(())
@@ -153,6 +189,52 @@ pub struct OverflowCounter {
     buffer: Buffer,
     /// Count and distance at the last arm; arming again without new events is skipped.
     armed: Option<(u64, u64)>,
+}
+
+/// What a counter reads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Events since the counter was opened.
+    pub events: u64,
+    /// Time for which the event was enabled. For a group: only while the CPU ran the group.
+    pub enabled_ns: u64,
+    /// The part of that time for which the event counted.
+    pub running_ns: u64,
+}
+
+/// Finds out that the kernel has removed a CPU's events.
+///
+/// When a CPU goes offline, perf takes its events off the CPU, and does not put them back when the CPU is online again
+/// (kernel/events/core.c, `perf_event_exit_cpu`). A suspended machine takes all CPUs but one offline, too. Such an event
+/// keeps its count, reports no overflow and no error, and cannot be enabled. Only its time stands still.
+#[derive(Debug, Default)]
+pub struct Standstill {
+    running_ns: u64,
+    since_ns: u64,
+    looks: u32,
+}
+
+impl Standstill {
+    /// True if the event was removed. `running_ns` is what an event of a whole CPU reads at `now_ns`: it has to be one
+    /// that always counts.
+    pub fn found(&mut self, running_ns: u64, now_ns: u64) -> bool {
+        if running_ns != self.running_ns || self.since_ns == 0 {
+            *self = Self {
+                running_ns,
+                since_ns: now_ns,
+                looks: 0,
+            };
+            return false;
+        }
+        self.looks += 1;
+        self.looks >= STILL_LOOKS && now_ns.saturating_sub(self.since_ns) >= STILL_NS
+    }
+
+    /// When the event was first found at its present time.
+    #[must_use]
+    pub fn since_ns(&self) -> u64 {
+        self.since_ns
+    }
 }
 
 impl OverflowCounter {
@@ -176,10 +258,9 @@ impl OverflowCounter {
         // A pinned hardware counter or none: a multiplexed counter would miss events.
         let own = code.is_hardware() && matches!(of, Of::Cpu);
         attributes.set_pinned(u64::from(own));
-        // A group's counter can't be pinned; these times tell whether it was multiplexed.
-        if matches!(of, Of::Group(_)) {
-            attributes.read_format = TIMES;
-        }
+        // A group's counter can't be pinned; these times tell whether it was multiplexed. A CPU's tell whether it still
+        // counts ([`Standstill`]).
+        attributes.read_format = TIMES;
         let system = |source| Error::System {
             attempt: match code.config1 {
                 0 => format!("count event {}:{:#x} on CPU {cpu}", code.kind, code.config),
@@ -204,8 +285,8 @@ impl OverflowCounter {
     /// # Errors
     /// When the event got no counter, as others hold all of them.
     pub fn read(&self) -> Result<u64> {
-        if let Some(count) = self.read_if_counting()? {
-            return Ok(count);
+        if let Some(reading) = self.read_if_counting()? {
+            return Ok(reading.events);
         }
         let others: Vec<String> = holders::others(&Root::system())
             .iter()
@@ -221,13 +302,13 @@ impl OverflowCounter {
         )))
     }
 
-    /// Events since the counter was opened; `None` while it does not count, because a pinned event lost its counter to
-    /// another user or to an error of the PMU. [`OverflowCounter::revive`] tries to get a counter again.
+    /// The counter's reading; `None` while it does not count, because a pinned event lost its counter to another user or
+    /// to an error of the PMU. [`OverflowCounter::revive`] tries to get a counter again.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn read_if_counting(&self) -> Result<Option<u64>> {
-        Ok(self.values()?.map(|[count, _, _]| count))
+    pub fn read_if_counting(&self) -> Result<Option<Reading>> {
+        read_event(&self.file)
     }
 
     /// Share of the group's time on the CPU for which the event counted: below 1 if the event had to share the CPU's
@@ -238,30 +319,12 @@ impl OverflowCounter {
     /// When it cannot be read.
     #[allow(clippy::cast_precision_loss)]
     pub fn counted_share(&self) -> Result<f64> {
-        Ok(match self.values()? {
-            Some([_, enabled, running]) if enabled > 0 => running as f64 / enabled as f64,
+        Ok(match self.read_if_counting()? {
+            Some(reading) if reading.enabled_ns > 0 => {
+                reading.running_ns as f64 / reading.enabled_ns as f64
+            }
             _ => 1.0,
         })
-    }
-
-    /// The count and, for a group, the times for which the event was enabled and counted, in ns; otherwise these are 0.
-    /// `None` as for [`OverflowCounter::read_if_counting`].
-    fn values(&self) -> Result<Option<[u64; 3]>> {
-        let mut values = [0_u64; 3];
-        // SAFETY: 24 bytes that are ours to be written.
-        let got = unsafe {
-            libc::read(
-                self.file.as_raw_fd(),
-                values.as_mut_ptr().cast(),
-                size_of_val(&values),
-            )
-        };
-        match got {
-            8 | 24 => Ok(Some(values)),
-            // A pinned event that is not on the PMU reads as end of file.
-            0 => Ok(None),
-            _ => Err(Error::last("read a counter")),
-        }
     }
 
     /// Requests a counter again after the event has lost its own: enabling an event clears its error state.
@@ -288,7 +351,7 @@ impl OverflowCounter {
     /// When the kernel refuses.
     pub fn arm(&mut self, events: u64) -> Result<()> {
         let events = events.clamp(1, FAR);
-        let Some(count) = self.read_if_counting()? else {
+        let Some(Reading { events: count, .. }) = self.read_if_counting()? else {
             return Ok(());
         };
         if self.armed == Some((count, events)) {
@@ -350,10 +413,7 @@ impl IdleWitness {
     /// # Errors
     /// When the kernel refuses.
     pub fn open(cpu: usize, watcher: u32) -> Result<Self> {
-        let mut attributes = attributes(EventCode::of(
-            bindings::PERF_TYPE_SOFTWARE,
-            bindings::PERF_COUNT_SW_DUMMY.into(),
-        ));
+        let mut attributes = attributes(EventCode::DUMMY);
         attributes.set_context_switch(1);
         attributes.set_disabled(1);
         let system = |source| Error::System {
@@ -412,6 +472,42 @@ impl IdleWitness {
             _ => {}
         });
         self.on.then_some(others)
+    }
+}
+
+/// An event of a CPU that counts nothing and always runs: it shows whether the kernel has removed the CPU's events. A
+/// group's own events cannot show it, since their times advance only while the CPU runs the group.
+#[derive(Debug)]
+pub struct Presence {
+    file: File,
+    still: Standstill,
+}
+
+impl Presence {
+    /// Opens it on `cpu`.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn open(cpu: usize) -> Result<Self> {
+        let mut attributes = attributes(EventCode::DUMMY);
+        attributes.read_format = TIMES;
+        let file = open(&mut attributes, cpu, Of::Cpu).map_err(|source| Error::System {
+            attempt: format!("watch CPU {cpu}"),
+            source,
+        })?;
+        Ok(Self {
+            file,
+            still: Standstill::default(),
+        })
+    }
+
+    /// True if the kernel has removed the CPU's events. It needs more than one call to find out.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn is_lost(&mut self, now_ns: u64) -> Result<bool> {
+        let running_ns = read_event(&self.file)?.map_or(0, |reading| reading.running_ns);
+        Ok(self.still.found(running_ns, now_ns))
     }
 }
 
@@ -525,6 +621,7 @@ impl Drop for Buffer {
 mod tests {
     use super::*;
     use crate::affinity;
+    use crate::clock::monotonic_ns;
     use crate::mapping::Mapping;
 
     /// Causes exactly `pages` faults on new pages.
@@ -579,6 +676,54 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn an_event_whose_time_stands_still_was_removed() {
+        let mut still = Standstill::default();
+        // Periods of 1 ms; the CPU goes offline in the fourth.
+        let found = (1..100).find(|ms| still.found((ms * MS).min(3_500_000), ms * MS));
+        assert_eq!(found, Some(24));
+        // Periods of 100 ms.
+        let mut still = Standstill::default();
+        let found = (1..100).find(|n| still.found((n * 100 * MS).min(350 * MS), n * 100 * MS));
+        assert_eq!(found, Some(6));
+        // An event that was removed before its first reading.
+        let mut still = Standstill::default();
+        assert_eq!((1..100).find(|ms| still.found(0, ms * MS)), Some(21));
+    }
+
+    #[test]
+    fn an_event_that_counts_is_never_taken_for_removed() {
+        let mut still = Standstill::default();
+        // Several readings within a step of perf's clock, which may advance at ticks of 10 ms only.
+        assert!((1..10_000).all(|us| !still.found(us / 10_000, us * 1000)));
+        let mut still = Standstill::default();
+        assert!((1..2000).all(|ms| !still.found(ms / 10 * 10 * MS, ms * MS)));
+        // The machine stood still for ten seconds, and perf's clock with it.
+        for (running_ms, now_ms) in [(5, 5), (5, 10_005), (6, 10_006), (6, 20_000), (7, 20_001)] {
+            assert!(!still.found(running_ms * MS, now_ms * MS));
+        }
+    }
+
+    #[test]
+    fn the_events_of_a_cpu_are_there_while_it_is_online() {
+        let cpu = affinity::get().unwrap().iter().last().unwrap();
+        let mut presence = match Presence::open(cpu) {
+            Ok(presence) => presence,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        let counter = OverflowCounter::open(cpu, EventCode::PAGE_FAULTS, Of::Cpu, false).unwrap();
+        let mut still = Standstill::default();
+        for _ in 0..30 {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            let now_ns = monotonic_ns();
+            assert!(!presence.is_lost(now_ns).unwrap());
+            let reading = counter.read_if_counting().unwrap().unwrap();
+            assert!(!still.found(reading.running_ns, now_ns));
+        }
     }
 
     #[test]

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A group's counters: two on each CPU. One counts without interruption. The other, the alarm, is stopped and set again
-//! whenever the shares change; the first one counts what the alarm misses meanwhile.
+//! whenever the shares change; the first one counts what the alarm misses meanwhile. A third event shows whether the kernel
+//! has removed them.
 
 use std::fs::File;
 use std::os::fd::AsFd;
 
 use memwarden_platform::Result;
 use memwarden_platform::cpus::CpuSet;
-use memwarden_platform::overflow::{FAR, Of, OverflowCounter};
+use memwarden_platform::overflow::{FAR, Of, OverflowCounter, Presence};
 use rustix::event::{PollFd, PollFlags};
 
 use super::shares;
@@ -31,6 +32,8 @@ struct PerCpu {
 pub(super) struct Counters {
     /// One for each event: a CPU has two if its event is the sum of two.
     cpus: Vec<PerCpu>,
+    /// One for each CPU with a counter.
+    presence: Vec<(usize, Presence)>,
     pub online: CpuSet,
     /// Online CPUs without an event, with the reason. The group is not counted there.
     pub left_out: Vec<LeftOut>,
@@ -64,6 +67,10 @@ impl Counters {
         let open =
             |cpu, code| OverflowCounter::open(cpu, code, Of::Group(group.as_fd()), user_only);
         let (with, left_out) = sort(&online, |cpu| event.on(cpu));
+        let presence = with
+            .iter()
+            .map(|(cpu, _)| Ok((*cpu, Presence::open(*cpu)?)))
+            .collect::<Result<Vec<_>>>()?;
         let cpus = with
             .into_iter()
             .flat_map(|(cpu, codes)| codes.of_reads().map(move |code| (cpu, code)))
@@ -80,6 +87,7 @@ impl Counters {
         let none = vec![0; cpus.len()];
         Ok(Self {
             cpus,
+            presence,
             online,
             left_out,
             used: none.clone(),
@@ -108,6 +116,17 @@ impl Counters {
             }
         }
         Ok(shared)
+    }
+
+    /// The CPUs whose counters the kernel has removed: each was offline for a moment, or the machine was suspended.
+    pub fn removed(&mut self, now_ns: u64) -> Result<Vec<usize>> {
+        let mut removed = Vec::new();
+        for (cpu, presence) in &mut self.presence {
+            if presence.is_lost(now_ns)? {
+                removed.push(*cpu);
+            }
+        }
+        Ok(removed)
     }
 
     /// Ends the period with the counts that [`Self::used`] last read.

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use memwarden_platform::clock::monotonic_ns;
+use memwarden_platform::cpus::{self, CpuSet};
 use memwarden_platform::overflow::{EventCode, Of, OverflowCounter};
 use memwarden_platform::shared::SharedWords;
-use memwarden_platform::{Root, cpus, sched};
+use memwarden_platform::{Root, sched};
 use memwarden_policy::{Action, Core, Policy, Resource, UNLIMITED};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -374,36 +375,54 @@ impl Loop<'_> {
         Ok(())
     }
 
-    /// Reopens the counters if the online CPUs have changed.
+    /// Reopens the counters if the online CPUs have changed, or if the kernel has removed the counters of one.
     fn follow_cpus(&mut self, now_ns: u64) -> Outcome {
         self.counting.looked_ns = now_ns;
         let online = cpus::online().map_err(explain)?;
-        if online != self.counters.online {
-            let Counting {
-                group,
-                event,
-                user_only,
-                ..
-            } = self.counting;
-            for cpu in online
-                .iter()
-                .filter(|cpu| !self.counters.online.contains(*cpu))
-            {
-                self.figures.uncounted(format!(
-                    "CPU{cpu} came online, and its events were not counted for up to {} ms",
-                    CPUS_NS / 1_000_000
-                ));
-            }
-            self.note_shared()?;
-            let before = std::mem::take(&mut self.counters.left_out);
-            self.counters = Counters::open(group, online, event, user_only).map_err(explain)?;
-            // The group's events on this CPU are not counted; on the others it stays regulated.
-            for (cpu, why) in &self.counters.left_out {
-                self.figures
-                    .uncounted(format!("its events on CPU{cpu} were not counted: {why}"));
-                if !before.iter().any(|(other, _)| other == cpu) {
-                    eprintln!("memwarden: {why}: the group is not counted on it");
-                }
+        let removed = self.counters.removed(now_ns).map_err(explain)?;
+        if online == self.counters.online && removed.is_empty() {
+            return Ok(());
+        }
+        let Counting {
+            group,
+            event,
+            user_only,
+            ..
+        } = self.counting;
+        for cpu in online
+            .iter()
+            .filter(|cpu| !self.counters.online.contains(*cpu))
+        {
+            self.figures.uncounted(format!(
+                "CPU{cpu} came online, and its events were not counted for up to {} ms",
+                CPUS_NS / 1_000_000
+            ));
+        }
+        let back: CpuSet = removed
+            .into_iter()
+            .filter(|cpu| online.contains(*cpu))
+            .collect();
+        if let Some(first) = back.iter().next() {
+            let were = match back.len() {
+                1 => format!("CPU{first} was"),
+                _ => format!("CPUs {back} were"),
+            };
+            let why = format!(
+                "{were} offline for a moment or the machine was suspended, which ended the counters there: events were \
+                 not counted until they were opened again"
+            );
+            eprintln!("memwarden: {why}");
+            self.figures.uncounted(why);
+        }
+        self.note_shared()?;
+        let before = std::mem::take(&mut self.counters.left_out);
+        self.counters = Counters::open(group, online, event, user_only).map_err(explain)?;
+        // The group's events on this CPU are not counted; on the others it stays regulated.
+        for (cpu, why) in &self.counters.left_out {
+            self.figures
+                .uncounted(format!("its events on CPU{cpu} were not counted: {why}"));
+            if !before.iter().any(|(other, _)| other == cpu) {
+                eprintln!("memwarden: {why}: the group is not counted on it");
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use memwarden_platform::clock::monotonic_ns;
-use memwarden_platform::overflow::{EventCode, FAR, IdleWitness, Of, OverflowCounter};
+use memwarden_platform::overflow::{EventCode, FAR, IdleWitness, Of, OverflowCounter, Standstill};
 use memwarden_platform::shared::SharedWords;
 use memwarden_platform::spin::{COARSE_NS, relax, wait_for_change};
 use memwarden_platform::{affinity, sched};
@@ -237,6 +237,9 @@ struct Counters {
     last: [u64; 2],
     /// Counters that did not count for all of this period.
     lost: [bool; 2],
+    /// For how long the first counter has counted, as last read; `None` if it was lost.
+    running_ns: Option<u64>,
+    still: Standstill,
     /// For tests: treats the refill counter as lost.
     blind: bool,
     reaction: [Reaction; 2],
@@ -266,6 +269,8 @@ impl Counters {
             begin,
             last: begin,
             lost: [false; 2],
+            running_ns: None,
+            still: Standstill::default(),
             blind: common.fault.as_ref().is_some_and(|fault| fault.blinds(cpu)),
             reaction: both.map(Reaction::to),
             hardware: both.into_iter().any(EventCode::is_hardware),
@@ -287,8 +292,12 @@ impl Counters {
             let Some(counter) = self.get(resource) else {
                 continue;
             };
-            match counter.read_if_counting()? {
-                Some(count) if !(self.blind && index == 0) => self.last[index] = count,
+            let reading = counter.read_if_counting()?;
+            if index == 0 {
+                self.running_ns = reading.map(|reading| reading.running_ns);
+            }
+            match reading {
+                Some(reading) if !(self.blind && index == 0) => self.last[index] = reading.events,
                 _ => self.lost[index] = true,
             }
         }
@@ -312,6 +321,17 @@ impl Counters {
         }
     }
 
+    /// If the kernel has removed the counters from the CPU: when they counted last.
+    fn removed(&mut self, now_ns: u64) -> Option<u64> {
+        let Some(running_ns) = self.running_ns else {
+            // It is lost, and revived in each period. Then it counts again, or is found removed.
+            self.still = Standstill::default();
+            return None;
+        };
+        let removed = self.still.found(running_ns, now_ns);
+        removed.then(|| self.still.since_ns())
+    }
+
     /// Whether a counter was lost in this period. A lost counter is revived for the next period.
     fn take_lost(&mut self) -> Result<bool, Failure> {
         let lost = std::mem::take(&mut self.lost);
@@ -331,6 +351,8 @@ impl Counters {
 pub(super) enum Failure {
     /// The CPU went offline; the thread waits for it.
     CpuGone,
+    /// The CPU went offline and came back unnoticed, and nothing was counted in these periods.
+    CountersRemoved { periods: u64 },
     /// Any other failure, which ends the regulator.
     Broken(String),
 }
@@ -363,7 +385,9 @@ pub(super) fn run(
 ) -> Result<(), String> {
     let handle = &common.cores[index];
     let explain = |failure| match failure {
-        Failure::CpuGone => format!("CPU {} went offline", handle.cpu),
+        Failure::CpuGone | Failure::CountersRemoved { .. } => {
+            format!("CPU {} went offline", handle.cpu)
+        }
         Failure::Broken(why) => format!("CPU {}: {why}", handle.cpu),
     };
     sched::set_fifo(PRIORITY).map_err(|error| explain(error.into()))?;
@@ -376,6 +400,7 @@ pub(super) fn run(
         ready();
     });
     let mut said = false;
+    let mut unregulated_periods = 0;
     while !handle.stop.load(Ordering::Acquire) {
         if affinity::pin(handle.cpu).is_err() {
             if let Some(ready) = ready.take() {
@@ -401,6 +426,7 @@ pub(super) fn run(
         let online = common.clock.online(index, &mut core, monotonic_ns());
         online.map_err(|error| explain(error.into()))?;
         let mut going = Loop::new(Arc::clone(common), index, core, counters);
+        going.figures.unregulated_periods = std::mem::take(&mut unregulated_periods);
         going.measure_own().map_err(explain)?;
         // A client may ask for the figures as soon as the core is ready. The first sleep posts again.
         going.post();
@@ -412,6 +438,14 @@ pub(super) fn run(
         match outcome {
             Ok(()) => return Ok(()),
             Err(Failure::CpuGone) => {}
+            Err(Failure::CountersRemoved { periods }) => {
+                unregulated_periods = going.figures.unregulated_periods + periods;
+                eprintln!(
+                    "memwarden: CPU{}: the CPU was offline for a moment or the machine was suspended, which ended the \
+                     CPU's counters: the core was not regulated for {periods} periods, and is again",
+                    handle.cpu
+                );
+            }
             Err(failure) => return Err(explain(failure)),
         }
         core = going.core;
@@ -727,6 +761,13 @@ impl Loop {
             .witness
             .switch(best_effort != BestEffort::None)?;
         let used = self.counters.used()?;
+        if let Some(since_ns) = self.counters.removed(now_ns) {
+            let period_ns = self.common.clock.read().period_ns;
+            return Err(Failure::CountersRemoved {
+                // The counters stopped in the period before that.
+                periods: (now_ns - since_ns) / period_ns + 1,
+            });
+        }
         let idle = match self.counters.witness.others_ran() {
             Some(others) => !others,
             None => used == [0, 0],
