@@ -2,6 +2,7 @@
 //! The regulator's process: one thread per core, a watcher, and the socket for clients.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind::{Interrupted, WouldBlock};
 use std::io::{self, BufReader};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -197,7 +198,7 @@ impl Host {
         listener
             .set_nonblocking(true)
             .map_err(|error| Error::System(format!("cannot listen to clients: {error}")))?;
-        let clients = Arc::new(AtomicUsize::new(0));
+        let mut clients = Clients::default();
         let mut told_of_lost = BTreeSet::new();
         while !self.stop.load(Ordering::Acquire) {
             if let Some(Told::Failed(why)) = told.take() {
@@ -209,24 +210,22 @@ impl Host {
                 tv_nsec: i64::try_from(LOOK.as_nanos()).unwrap_or(0),
             };
             let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&wait));
-            if clients.load(Ordering::Acquire) >= CLIENTS {
+            if clients.count.load(Ordering::Acquire) >= CLIENTS {
                 thread::sleep(LOOK);
                 continue;
             }
-            let Ok((stream, _)) = listener.accept() else {
-                continue;
-            };
-            clients.fetch_add(1, Ordering::AcqRel);
-            let (host, count) = (Arc::clone(self), Arc::clone(&clients));
-            let talk = move || {
+            let accepted = listener.accept().map(|(stream, _)| stream);
+            let host = Arc::clone(self);
+            let talk = move |stream| {
                 // The thread inherits its parent's priority, which is that of the watchdogs.
                 if sched::set_fifo(CLIENT_PRIORITY).is_ok() {
                     // An error concerns only this client: it disconnected or sent an invalid request.
                     let _ = host.talk(stream);
                 }
-                count.fetch_sub(1, Ordering::AcqRel);
             };
-            spawn("client", talk)?;
+            if !clients.admit(accepted, talk, |body| spawn("client", body)) {
+                thread::sleep(LOOK);
+            }
         }
         Ok(())
     }
@@ -486,10 +485,102 @@ impl Host {
     }
 }
 
+/// The clients that are served.
+#[derive(Debug, Default)]
+struct Clients {
+    count: Arc<AtomicUsize>,
+    /// A failure was logged; one line suffices.
+    told: bool,
+}
+
+/// A client's place among [`CLIENTS`]; dropped, it is free.
+struct Seat(Arc<AtomicUsize>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Clients {
+    /// Lets `talk` serve the client that was accepted, in a thread that `start` starts. Returns `false` if that failed for
+    /// want of descriptors, threads or memory: the client is disconnected, the cores stay regulated, and the caller
+    /// pauses. Otherwise a client that waits would keep it busy, at the watchdogs' priority.
+    fn admit<T>(
+        &mut self,
+        accepted: io::Result<UnixStream>,
+        talk: impl FnOnce(UnixStream) + Send + 'static,
+        start: impl FnOnce(Box<dyn FnOnce() + Send>) -> Result<T, Error>,
+    ) -> bool {
+        let outcome = match accepted {
+            Ok(stream) => {
+                self.count.fetch_add(1, Ordering::AcqRel);
+                let seat = Seat(Arc::clone(&self.count));
+                start(Box::new(move || {
+                    talk(stream);
+                    drop(seat);
+                }))
+                .map(drop)
+                .map_err(|error| error.to_string())
+            }
+            Err(error) if matches!(error.kind(), WouldBlock | Interrupted) => return true,
+            Err(error) => Err(format!("cannot accept it: {error}")),
+        };
+        let Err(why) = outcome else {
+            return true;
+        };
+        if !std::mem::replace(&mut self.told, true) {
+            eprintln!(
+                "memwarden: a client of the guard is not served, and others may not be later: {why}"
+            );
+        }
+        false
+    }
+}
+
 fn policy_mode(mode: BestEffort) -> memwarden_policy::BestEffort {
     match mode {
         BestEffort::None => memwarden_policy::BestEffort::None,
         BestEffort::Spare => memwarden_policy::BestEffort::Spare,
         BestEffort::Proportional => memwarden_policy::BestEffort::Proportional,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn a_client_without_a_thread_or_descriptor_is_dropped_and_the_next_is_served() {
+        let mut clients = Clients::default();
+        let refuse = |_: Box<dyn FnOnce() + Send>| -> Result<(), Error> {
+            Err(Error::System("cannot start a thread: EAGAIN".into()))
+        };
+        for _ in 0..2 * CLIENTS {
+            let (mut client, served) = UnixStream::pair().unwrap();
+            assert!(!clients.admit(Ok(served), drop, refuse));
+            assert_eq!(clients.count.load(Ordering::Acquire), 0);
+            assert_eq!(client.read(&mut [0]).unwrap(), 0, "it is disconnected");
+        }
+        assert!(clients.told);
+        let full = || Err(io::Error::from(rustix::io::Errno::MFILE));
+        assert!(!clients.admit(full(), drop, refuse));
+        // Nobody has called.
+        assert!(clients.admit(Err(WouldBlock.into()), drop, refuse));
+
+        let (mut client, served) = UnixStream::pair().unwrap();
+        let talk = |stream: UnixStream| send(&mut &stream, &Reply::Done).unwrap();
+        let mut thread = None;
+        assert!(clients.admit(Ok(served), talk, |body| {
+            thread = Some(spawn("client", body)?);
+            Ok(())
+        }));
+        let mut said = String::new();
+        client.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "\"done\"\n");
+        thread.unwrap().join().unwrap();
+        assert_eq!(clients.count.load(Ordering::Acquire), 0);
     }
 }
