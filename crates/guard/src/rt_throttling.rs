@@ -48,6 +48,11 @@ pub fn save(root: &Root) -> Saved {
     Saved { files }
 }
 
+/// True if real-time threads have no limit: [`release`] removes it first, and [`restore`] sets it last.
+pub(crate) fn is_released(root: &Root) -> bool {
+    root.text(RUNTIME).is_some_and(|value| value == "-1")
+}
+
 /// Removes all limits.
 ///
 /// # Errors

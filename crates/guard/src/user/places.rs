@@ -110,24 +110,52 @@ impl Places {
 
     /// Lets real-time threads use a CPU without limit. Saves the original settings first.
     pub fn release_rt_throttling(&self) -> Result<(), Error> {
-        let root = Root::system();
-        let saved = serde_json::to_vec(&rt_throttling::save(&root))
+        self.release_in(&Root::system())
+    }
+
+    fn release_in(&self, root: &Root) -> Result<(), Error> {
+        let saved = serde_json::to_vec(&rt_throttling::save(root))
             .map_err(|error| Error::System(error.to_string()))?;
         let path = self.saved();
-        fs::write(&path, saved).map_err(Error::file("writing", &path))?;
-        rt_throttling::release(&root).map(drop)
+        // Complete or not there at all, whenever this process is killed or the file system is full.
+        let new = path.with_extension("new");
+        fs::write(&new, saved)
+            .map_err(Error::file("writing", &new))
+            .and_then(|()| fs::rename(&new, &path).map_err(Error::file("writing", &path)))
+            .inspect_err(|_| drop(fs::remove_file(&new)))?;
+        rt_throttling::release(root).map(drop)
     }
 
     /// If these settings are changed, restores them and returns true. Any process may call it at any time.
     pub fn restore_rt_throttling(&self) -> Result<bool, Error> {
+        self.restore_in(&Root::system())
+    }
+
+    fn restore_in(&self, root: &Root) -> Result<bool, Error> {
         let path = self.saved();
         let saved = match fs::read(&path) {
             Ok(saved) => saved,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(Error::file("reading", &path)(error)),
         };
-        let saved = serde_json::from_slice(&saved)
-            .map_err(|error| Error::file("reading", &path)(error.into()))?;
+        let saved = match serde_json::from_slice(&saved) {
+            Ok(saved) => saved,
+            Err(error) if rt_throttling::is_released(root) => {
+                return Err(Error::System(format!(
+                    "{path} does not have the scheduler's original limit on real-time threads ({error}), and there is no \
+                     limit now: set it (Linux begins with `sysctl kernel.sched_rt_runtime_us=950000`), or remove the file",
+                    path = path.display()
+                )));
+            }
+            Err(error) => {
+                eprintln!(
+                    "memwarden: {} is removed: it is damaged ({error}), and the limit on real-time threads is as it was",
+                    path.display()
+                );
+                let _ = fs::remove_file(&path);
+                return Ok(false);
+            }
+        };
         rt_throttling::restore(&saved)?;
         let _ = fs::remove_file(&path);
         Ok(true)
@@ -154,5 +182,61 @@ impl Places {
 
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+
+    fn rig() -> (tempfile::TempDir, Places, Root) {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        fs::create_dir_all(root.path("/proc/sys/kernel")).unwrap();
+        fs::write(root.path(RUNTIME), "950000\n").unwrap();
+        let places = Places::below(folder.path().join("run"));
+        places.create().unwrap();
+        (folder, places, root)
+    }
+
+    #[test]
+    fn the_saved_settings_are_complete_or_not_there() {
+        let (_folder, places, root) = rig();
+        // A killed process left the beginning of the file.
+        fs::write(places.saved().with_extension("new"), "{").unwrap();
+        assert!(!places.restore_in(&root).unwrap());
+        places.release_in(&root).unwrap();
+        assert_eq!(root.read(RUNTIME).unwrap(), "-1");
+        let names = |places: &Places| fs::read_dir(places.folder()).unwrap().count();
+        assert_eq!(names(&places), 1);
+        assert!(places.restore_in(&root).unwrap());
+        assert_eq!(root.read(RUNTIME).unwrap(), "950000");
+        assert_eq!(names(&places), 0);
+        // The file cannot be written: nothing is changed.
+        fs::create_dir(places.saved().with_extension("new")).unwrap();
+        assert!(places.release_in(&root).is_err());
+        assert_eq!(root.read(RUNTIME).unwrap(), "950000\n".trim());
+        assert!(!places.restore_in(&root).unwrap());
+    }
+
+    #[test]
+    fn a_damaged_file_blocks_no_start_while_the_limit_is_on() {
+        let (_folder, places, root) = rig();
+        for text in ["", "{\"files\":[[\"/proc"] {
+            fs::write(places.saved(), text).unwrap();
+            assert!(!places.restore_in(&root).unwrap());
+            assert!(!places.saved().exists());
+        }
+        // Its value is lost.
+        fs::write(root.path(RUNTIME), "-1\n").unwrap();
+        fs::write(places.saved(), "").unwrap();
+        let message = places.restore_in(&root).unwrap_err().to_string();
+        assert!(
+            message.contains("rt-throttling.json") && message.contains("sysctl"),
+            "{message}"
+        );
+        assert!(places.saved().exists());
     }
 }
