@@ -83,6 +83,32 @@ check "the group's previous settings are restored" \
 	"memwarden guard run --cgroup kept --event page-faults --events 9 --stop-with cpu-max -- sh /tmp/two; cat /sys/fs/cgroup/kept/cpu.max" \
 	0 "^50000 100000$"
 
+# Another process pauses the group for half a second, ten periods, and sets it going again.
+pause() {
+	memwarden guard run --cgroup kept --event page-faults --events 2000 --period 50ms -- sh /tmp/two >/tmp/said 2>&1 &
+	sleep 1
+	echo 1 >/sys/fs/cgroup/kept/cgroup.freeze
+	for _ in 1 2 3 4 5 6 7 8 9 10; do
+		usleep 47000
+		cat /sys/fs/cgroup/kept/cgroup.freeze
+	done | sort -u
+	echo 0 >/sys/fs/cgroup/kept/cgroup.freeze
+	wait
+}
+check "a group that another process freezes stays frozen" "pause" 0 "^1$"
+check "  in each period" "pause" 0 "!^0$"
+check "  and runs on afterwards" "cat /tmp/said" 0 "MB/s, stopped .freezer"
+
+# The group's owner changes its limit meanwhile.
+limit() {
+	memwarden guard run --cgroup kept --event page-faults --events 4000 --stop-with cpu-max --period 50ms -- sh /tmp/two >/tmp/said 2>&1 &
+	sleep 1
+	echo "70000 100000" >/sys/fs/cgroup/kept/cpu.max
+	wait
+	cat /sys/fs/cgroup/kept/cpu.max
+}
+check "a limit that another process sets is kept" "limit" 0 "^70000 100000$"
+
 # A CPU that comes back is counted again.
 cat >/tmp/hotplug <<'EOF'
 memwarden bandwidth --fresh-pages -t 2 >/dev/null &

@@ -21,6 +21,7 @@ mod stopper;
 
 use std::path::{Path, PathBuf};
 use std::process::ChildStdin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
@@ -94,8 +95,10 @@ impl supervisor::Charge for Charge<'_> {
         Ok(plan)
     }
 
-    fn free(&self) -> Result<(), Error> {
-        self.held.as_ref().map_or(Ok(()), Held::give_back)
+    fn free(&self, words: &[AtomicU64]) -> Result<(), Error> {
+        let stopped = words[0].load(Ordering::Acquire) != 0;
+        let held = self.held.as_ref();
+        held.map_or(Ok(()), |held| held.give_back(stopped))
     }
 
     fn ended(&self, why: Option<&str>) {

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde::{Deserialize, Serialize};
 
-use super::stopper::{StopWith, examine};
+use super::stopper::{NEXT_TO_NOTHING, StopWith, examine};
 use super::{GroupPlan, folder};
 use crate::user::places::Places;
 use crate::{Error, file_lock};
@@ -48,15 +48,19 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Makes the group run, whatever its state. Harmless if nothing is stopped.
+    /// Makes the group run if its regulator may have left it stopped. Harmless if nothing is stopped; but a group that
+    /// another process has frozen runs, too, since the file does not tell them apart.
     pub fn let_go(&self) -> Result<(), Error> {
         if !self.path.exists() {
             return Ok(());
         }
-        folder::write(&self.path, "cgroup.freeze", "0")?;
-        match &self.cpu_max {
-            Some(before) => folder::write(&self.path, "cpu.max", before),
-            None => Ok(()),
+        let Some(before) = &self.cpu_max else {
+            return folder::write(&self.path, "cgroup.freeze", "0");
+        };
+        // Another limit is another process's.
+        match folder::read(&self.path, "cpu.max") {
+            Ok(now) if now != NEXT_TO_NOTHING => Ok(()),
+            _ => folder::write(&self.path, "cpu.max", before),
         }
     }
 
@@ -177,9 +181,13 @@ impl Held {
         examine(&plan.path, plan.stop_with)
     }
 
-    /// Restores the group and ends the claim.
-    pub fn give_back(&self) -> Result<(), Error> {
-        let outcome = self.claim.put_back();
+    /// Restores the group and ends the claim. `stopped`: the regulator may have left the group stopped.
+    pub fn give_back(&self, stopped: bool) -> Result<(), Error> {
+        let outcome = if stopped || self.claim.made {
+            self.claim.put_back()
+        } else {
+            Ok(())
+        };
         let _ = fs::remove_file(&self.record);
         outcome
     }
@@ -356,7 +364,7 @@ mod tests {
         // A sweep for what dead supervisors left does not touch it.
         assert_eq!(sweep(&places, Sweep::PutBack).unwrap(), 0);
         fs::write(plan.path.join("cpu.max"), "1000 1000000").unwrap();
-        held.give_back().unwrap();
+        held.give_back(true).unwrap();
         assert_eq!(folder::read(&plan.path, "cpu.max").unwrap(), "max 100000");
         drop(held);
         assert!(Held::take(&places, &plan).is_ok());
@@ -369,6 +377,7 @@ mod tests {
         let path = plan.path.with_file_name(OsStr::from_bytes(b"caf\xe9"));
         fs::rename(&plan.path, &path).unwrap();
         plan.path = path;
+        plan.stop_with = StopWith::Freezer;
         // The plan as the supervisor receives it.
         let told = serde_json::to_string(&plan).unwrap();
         assert_eq!(serde_json::from_str::<GroupPlan>(&told).unwrap(), plan);
@@ -381,32 +390,56 @@ mod tests {
     #[test]
     fn what_a_killed_one_left_is_put_back() {
         let _alone = FORKS.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_folder, places, plan) = rig();
-        // Dropped without clean-up: the lock is gone, the record is not.
-        drop(Held::take(&places, &plan).unwrap());
-        let stopped = || {
-            fs::write(plan.path.join("cgroup.freeze"), "1").unwrap();
-            fs::write(plan.path.join("cpu.max"), "1000 1000000").unwrap();
-        };
-        stopped();
-        assert_eq!(sweep(&places, Sweep::LetGo).unwrap(), 1);
-        assert!(!folder::is_frozen(&plan.path));
-        stopped();
-        // The next claim finds the state from before the killed one.
-        let next = Held::take(&places, &plan).unwrap();
-        assert_eq!(next.claim.cpu_max.as_deref(), Some("max 100000"));
-        drop(next);
-        stopped();
-        assert_eq!(sweep(&places, Sweep::EndAll).unwrap(), 1);
-        assert!(!folder::is_frozen(&plan.path));
-        assert_eq!(folder::read(&plan.path, "cpu.max").unwrap(), "max 100000");
-        assert_eq!(sweep(&places, Sweep::EndAll).unwrap(), 0);
+        for (with, stopped, runs) in [
+            (StopWith::Freezer, "1", "0"),
+            (StopWith::CpuMax, NEXT_TO_NOTHING, "max 100000"),
+        ] {
+            let (_folder, places, mut plan) = rig();
+            plan.stop_with = with;
+            // Dropped without clean-up: the lock is gone, the record is not.
+            drop(Held::take(&places, &plan).unwrap());
+            let stop = || fs::write(plan.path.join(with.file()), stopped).unwrap();
+            let now = || folder::read(&plan.path, with.file()).unwrap();
+            stop();
+            assert_eq!(sweep(&places, Sweep::LetGo).unwrap(), 1);
+            assert_eq!(now(), runs);
+            stop();
+            // The next claim finds the state from before the killed one.
+            let next = Held::take(&places, &plan).unwrap();
+            assert_eq!(now(), runs);
+            drop(next);
+            stop();
+            assert_eq!(sweep(&places, Sweep::EndAll).unwrap(), 1);
+            assert_eq!(now(), runs);
+            assert_eq!(sweep(&places, Sweep::EndAll).unwrap(), 0);
+        }
+    }
+
+    #[test]
+    fn what_another_process_did_to_the_group_is_left() {
+        let _alone = FORKS.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_folder, places, mut plan) = rig();
+        // The regulator ended in order and left the group running; another process has frozen it.
+        plan.stop_with = StopWith::Freezer;
+        let held = Held::take(&places, &plan).unwrap();
+        fs::write(plan.path.join("cgroup.freeze"), "1").unwrap();
+        held.give_back(false).unwrap();
+        drop(held);
+        assert!(folder::is_frozen(&plan.path));
+        fs::write(plan.path.join("cgroup.freeze"), "0").unwrap();
+        // Another process has changed the limit.
+        plan.stop_with = StopWith::CpuMax;
+        let held = Held::take(&places, &plan).unwrap();
+        fs::write(plan.path.join("cpu.max"), "50000 100000").unwrap();
+        held.give_back(true).unwrap();
+        assert_eq!(folder::read(&plan.path, "cpu.max").unwrap(), "50000 100000");
     }
 
     /// A client was stopped while it released the group of its dead supervisor.
     #[test]
     fn a_client_stopped_with_the_lock_blocks_no_sweep() {
-        let (_folder, places, plan) = rig();
+        let (_folder, places, mut plan) = rig();
+        plan.stop_with = StopWith::Freezer;
         let forking = FORKS.lock().unwrap_or_else(PoisonError::into_inner);
         let mut dead = std::process::Command::new("true").spawn().unwrap();
         drop(forking);

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use memwarden_platform::clock::monotonic_ns;
 use memwarden_platform::cpus::{self, CpuSet};
@@ -44,6 +45,10 @@ const CPUS_NS: u64 = 100_000_000;
 const RUNTIMES_NS: [u64; 2] = [800_000, 200_000];
 const RUNTIME_PERIOD_NS: u64 = 1_000_000;
 
+/// How long the watcher waits for the thread to release the group at the end.
+const RELEASE_LOOK: Duration = Duration::from_millis(1);
+const RELEASE_LOOKS: u32 = 20;
+
 /// While the group stops, each alarm records the time in steps of one part in this many of the budget.
 const LATE_PARTS: u64 = 64;
 
@@ -66,10 +71,16 @@ pub(crate) fn regulate(
         .map_err(|errno| Error::System(format!("cannot make an event descriptor: {errno}")))?;
     let bell = Arc::new(bell);
     let free = {
-        let (claim, bell) = (claim.clone(), Arc::clone(&bell));
+        let (claim, bell, words) = (claim.clone(), Arc::clone(&bell), Arc::clone(&words));
         move || {
             let _ = rustix::io::write(&*bell, &1_u64.to_ne_bytes());
-            if let Err(error) = claim.let_go() {
+            // The thread releases the group by itself, unless it is stuck. Only the thread knows what other processes did.
+            let mut looks = RELEASE_LOOKS;
+            while may_be_stopped(&words) && looks > 0 {
+                std::thread::sleep(RELEASE_LOOK);
+                looks -= 1;
+            }
+            if let Err(error) = let_go(&claim, &words) {
                 eprintln!("memwarden: {error}");
             }
         }
@@ -80,7 +91,7 @@ pub(crate) fn regulate(
     stop.store(true, Ordering::Release);
     let _ = watcher.join();
     // The watcher may already have released the group; twice is harmless.
-    let freed = claim.let_go();
+    let freed = let_go(&claim, &words);
     if rustix::process::getppid() != supervisor {
         // No other process is left to restore the group.
         sweep(&Places::of_system(), Sweep::PutBack)?;
@@ -91,6 +102,20 @@ pub(crate) fn regulate(
     let summary = outcome?;
     tell(&serde_json::to_string(&summary).map_err(|error| Error::System(error.to_string()))?);
     freed
+}
+
+/// True while the regulator may have stopped the group.
+fn may_be_stopped(words: &SharedWords) -> bool {
+    words[0].load(Ordering::Acquire) != 0
+}
+
+/// Releases the group if the regulator may have left it stopped.
+fn let_go(claim: &Claim, words: &SharedWords) -> Result<(), Error> {
+    if may_be_stopped(words) {
+        claim.let_go()
+    } else {
+        Ok(())
+    }
 }
 
 fn go(
@@ -167,11 +192,11 @@ fn go(
     ready();
     let outcome = going.go_round(stop);
     let end_ns = monotonic_ns();
-    words[0].store(0, Ordering::Release);
     let rest = going.rest();
     let why = |why| Error::Regulator(format!("{}: {why}", plan.path.display()));
     // Whatever failed, the group must run.
     going.stopper.go().map_err(why)?;
+    words[0].store(0, Ordering::Release);
     outcome.and(rest).map_err(why)?;
     Ok(going.figures.finish(end_ns - begin_ns, terms))
 }
@@ -229,7 +254,8 @@ struct Loop<'a> {
     stopper: Stopper,
     clock: Reading,
     boundary_ns: u64,
-    /// The first word is the time until which the group may stay stopped and the thread may run; 0 if neither applies.
+    /// The first word is the time until which the group may stay stopped and the thread may run; 0 if neither applies. It
+    /// is never 0 while the regulator has stopped the group.
     words: &'a SharedWords,
     bell: &'a OwnedFd,
     stopped: Option<Stopped>,

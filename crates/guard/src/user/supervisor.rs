@@ -13,7 +13,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -74,8 +74,8 @@ pub(crate) trait Charge {
         false
     }
 
-    /// Releases what is held and restores every setting.
-    fn free(&self) -> Result<(), Error>;
+    /// Releases what is held and restores every setting. `words` are those of the regulator's threads, as it left them.
+    fn free(&self, words: &[AtomicU64]) -> Result<(), Error>;
 
     /// Called at the end, with the reason unless the end was requested.
     fn ended(&self, why: Option<&str>);
@@ -157,7 +157,7 @@ fn supervise(plan: &Plan, places: &Places) -> Result<(), Error> {
         let _ = child.wait();
         outcome
     });
-    let freed = charge.free();
+    let freed = charge.free(&words[..threads]);
     charge.ended(outcome.as_ref().err().map(ToString::to_string).as_deref());
     freed?;
     if outcome? == By::Another && plan.group.is_some() {
@@ -234,7 +234,7 @@ impl Charge for Cores<'_> {
         claims::in_use(self.places, self.client)
     }
 
-    fn free(&self) -> Result<(), Error> {
+    fn free(&self, _words: &[AtomicU64]) -> Result<(), Error> {
         self.places.restore_rt_throttling().map(drop)
     }
 
