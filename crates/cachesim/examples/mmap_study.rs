@@ -27,7 +27,6 @@ const PUBLISHED: [Published; 5] = [
 
 const ORDERS: [Order; 2] = [Order::Random, Order::InOrder];
 
-#[allow(clippy::cast_precision_loss)]
 fn count(geometry: &Geometry, study: Study, steps: u64) -> Result<Vec<(String, f64)>> {
     let mut model = Model::new(geometry)?;
     study.feed(&mut model, steps);

@@ -77,7 +77,6 @@ fn outer(locality: u64) -> u64 {
 }
 
 /// 10^6 accesses per second of CPU time.
-#[allow(clippy::cast_precision_loss)]
 fn rate(accesses: u64, cpu_ns: u64) -> f64 {
     accesses as f64 / cpu_ns as f64 * 1e3
 }

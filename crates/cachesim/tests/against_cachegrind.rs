@@ -115,7 +115,6 @@ fn two_levels(l1d: CacheGeometry, llc: CacheGeometry) -> Geometry {
 }
 
 fn differ_by_percent(ours: u64, theirs: u64) -> f64 {
-    #[allow(clippy::cast_precision_loss)]
     let (ours, theirs) = (ours as f64, theirs as f64);
     100.0 * (ours - theirs) / theirs
 }

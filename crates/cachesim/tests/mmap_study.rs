@@ -21,7 +21,6 @@ fn differ_by_percent(modelled: f64, published: f64) -> f64 {
 }
 
 #[test]
-#[allow(clippy::cast_precision_loss)]
 fn lines_brought_into_the_l1d_are_the_published_ones_within_6_percent() {
     let steps = 128;
     for (order, published) in ORDERS.into_iter().zip([9.70e8, 4.17e8]) {
@@ -40,7 +39,6 @@ fn lines_brought_into_the_l1d_are_the_published_ones_within_6_percent() {
 }
 
 #[test]
-#[allow(clippy::cast_precision_loss)]
 fn soft_faults_are_the_published_ones_within_3_percent() {
     for (order, published) in ORDERS.into_iter().zip([7314.0, 4189.0]) {
         let percent = differ_by_percent(study(order).soft_faults() as f64, published);

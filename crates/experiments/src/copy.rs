@@ -371,7 +371,6 @@ impl Moved {
         self.by_engine += copies.iter().map(Copy::engine_bytes).sum::<u64>();
     }
 
-    #[allow(clippy::cast_precision_loss)]
     fn engine_share(self) -> f64 {
         self.by_engine as f64 / self.bytes.max(1) as f64
     }

@@ -169,7 +169,6 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     /// Writes raw samples; returns their metric.
-    #[allow(clippy::cast_precision_loss)]
     fn metric<'a>(
         &mut self,
         case: &str,

@@ -114,7 +114,6 @@ impl GuardSpec {
 }
 
 /// The settings as a summary records them: budgets as requested, and the events that the guard derived from them.
-#[allow(clippy::cast_precision_loss)]
 pub(crate) fn describe(backend: &str, settings: &Settings, asked: &GuardSpec) -> GuardSettings {
     let control = &settings.control;
     GuardSettings {

@@ -282,7 +282,6 @@ pub(crate) fn begin<W: run_folder::Whole>(
     Ok((session, serde_json::to_value(findings).ok()))
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn said(event: &str, findings: &[Finding]) -> String {
     let worst = findings
         .iter()
@@ -331,7 +330,6 @@ fn fitted(config: &Config) -> Result<Config, Error> {
 }
 
 /// Raw samples of one case.
-#[allow(clippy::cast_precision_loss)]
 fn samples(config: &Config, plan: &Plan, measured: &Measured) -> Vec<Sample> {
     let name = plan.name();
     let (metric, unit) = config.victim.metric();
@@ -448,7 +446,6 @@ struct Shares {
 }
 
 /// Compares one core's budget with its use, over every period of every repeat.
-#[allow(clippy::cast_precision_loss)]
 fn core(
     measured: &Measured,
     cpu: usize,
@@ -533,7 +530,6 @@ fn not_held(cases: &[Case]) -> Vec<String> {
 }
 
 /// The result of the long case, with the core that used most in a second.
-#[allow(clippy::cast_precision_loss)]
 fn held_long(cases: &[Case]) -> Option<String> {
     let case = cases.iter().find(|case| case.is_long())?;
     let cores = case.cores.as_ref()?;

@@ -220,7 +220,6 @@ impl Speed {
         }
     }
 
-    #[allow(clippy::cast_precision_loss)]
     fn per_second(&self) -> Option<f64> {
         (self.cpu_ns > 0).then(|| (self.accesses as f64 / self.cpu_ns as f64 * 1e9).round())
     }

@@ -400,7 +400,6 @@ fn case(outcome: &Outcome, problem: &Problem, platform: &Platform) -> Case {
     let cores = platform.machine.cores;
     let guard = outcome.setting.map(|setting| GuardSettings {
         backend: "sim".into(),
-        #[allow(clippy::cast_precision_loss)]
         budget_mib_s: setting
             .budgets(problem, cores)
             .iter()

@@ -123,7 +123,6 @@ impl CoreProof {
 
 impl Proof {
     /// Summarises a recording.
-    #[allow(clippy::cast_precision_loss)]
     pub fn of(recording: &Recording) -> Self {
         let mut cores: BTreeMap<usize, CoreProof> = BTreeMap::new();
         let mut held_at: BTreeMap<usize, u64> = BTreeMap::new();

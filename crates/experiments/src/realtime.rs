@@ -306,7 +306,6 @@ const RELEASE_JITTER: Time = Time {
 
 impl Time {
     /// The time of one job. A run is far shorter than the 104 days after which a float rounds nanoseconds.
-    #[allow(clippy::cast_precision_loss)]
     fn ns(&self, job: &Job) -> f64 {
         (self.of)(job) as f64
     }
@@ -392,7 +391,6 @@ fn figures(config: &Config, cases: &[Running], summary: &mut Summary) -> Result<
 }
 
 /// The figures of one case.
-#[allow(clippy::cast_precision_loss)]
 fn case(config: &Config, plan: &Plan, measured: &Measured, alone: &[f64]) -> Case {
     let tasks = &measured.tasks;
     let sum = |count: fn(&TaskRun) -> u64| tasks.iter().map(count).sum::<u64>();

@@ -166,7 +166,6 @@ impl Simulated {
     }
 
     /// Bandwidth and power of the memory over `time_ps`.
-    #[allow(clippy::cast_precision_loss)]
     pub(crate) fn traffic(&self, activity: &Activity, time_ps: u64) -> Result<Traffic, Error> {
         let memory = self.platform.memory().map_err(PlatformError::from)?;
         let lines = activity.reads + activity.writes;
@@ -204,7 +203,6 @@ pub(crate) fn proof(periods: &[EndedPeriod]) -> Proof {
 }
 
 /// Share of `time_ps` of each regulated core, for which it was throttled, or its requests were held back.
-#[allow(clippy::cast_precision_loss)]
 pub(crate) fn share_of_regulated(
     settings: &Settings,
     stopped_ps: &[u64],

@@ -178,7 +178,6 @@ impl Locked {
     }
 
     /// Ends a claim.
-    #[allow(clippy::unused_self)]
     pub fn remove(&self, held: Held) {
         let _ = fs::remove_file(&held.record);
     }

@@ -98,7 +98,6 @@ pub enum Error {
 }
 
 impl Error {
-    #[allow(clippy::needless_pass_by_value)]
     pub(crate) fn platform(error: memwarden_platform::Error) -> Self {
         use std::error::Error as _;
         Self::System(match error.source() {

@@ -53,7 +53,6 @@ pub fn warnings(root: &Root, cores: &[CoreStatistics]) -> Vec<String> {
 }
 
 /// The server's share of a CPU's time; `None` if there is no server or it is off.
-#[allow(clippy::cast_precision_loss)]
 fn kept(root: &Root, cpu: usize) -> Option<f64> {
     let number = |file: &str| root.number(&format!("{FAIR_SERVER}/cpu{cpu}/{file}"));
     let (runtime, period) = (number("runtime")?, number("period")?);
@@ -61,7 +60,6 @@ fn kept(root: &Root, cpu: usize) -> Option<f64> {
 }
 
 /// The share of the last second in which a core was not throttled; `None` before the first second or without a budget.
-#[allow(clippy::cast_precision_loss)]
 fn ran(core: &CoreStatistics) -> Option<f64> {
     let second = &core.last_second;
     core.read.budget?;

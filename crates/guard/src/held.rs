@@ -13,7 +13,6 @@ const WITHIN: f64 = 0.01;
 /// Failures to regulate this core, one sentence each; empty if it was held to its budget or needn't be. `online` are the
 /// CPUs that the kernel has online, read after the statistics: a core that goes offline between the two is no failure.
 #[must_use]
-#[allow(clippy::cast_precision_loss)]
 pub fn failings(settings: &Settings, core: &CoreStatistics, online: &CpuSet) -> Vec<String> {
     let cpu = core.cpu;
     let mut failings = Vec::new();
@@ -61,7 +60,6 @@ pub fn failings(settings: &Settings, core: &CoreStatistics, online: &CpuSet) -> 
 
 /// Whether the last second's events exceed the assigned ones by more than the promised accuracy. Without a budget, no
 /// events are assigned.
-#[allow(clippy::cast_precision_loss)]
 fn exceeded(of: &ResourceStatistics) -> bool {
     let second = &of.last_second;
     of.over_periods > 0

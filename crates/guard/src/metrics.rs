@@ -94,7 +94,6 @@ impl Display for Labels {
     }
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
@@ -133,34 +132,31 @@ fn whole(page: &mut Page, backend: &str, settings: &Settings) {
     let mut gauge = |name: &str, help: &str, value: f64| {
         page.metric(name, Kind::Gauge, help, [(one(), value)]);
     };
-    #[allow(clippy::cast_precision_loss)]
-    {
-        gauge(
-            "memwarden_period_seconds",
-            "Length of a period.",
-            control.period_us as f64 / 1e6,
-        );
-        gauge(
-            "memwarden_event_bytes",
-            "Bytes that one event stands for.",
-            control.bytes_per_event as f64,
-        );
-        gauge(
-            "memwarden_guaranteed_bytes_per_second",
-            "Sum of all read budgets.",
-            (control.guaranteed_mib_s * MIB) as f64,
-        );
-        gauge(
-            "memwarden_maxbw_bytes_per_second",
-            "Guaranteed bandwidth of the memory; 0 if not set.",
-            (control.maxbw_mib_s * MIB) as f64,
-        );
-        gauge(
-            "memwarden_reclaim_min_events",
-            "Smallest number of events that a core reclaims at a time.",
-            control.qmin as f64,
-        );
-    }
+    gauge(
+        "memwarden_period_seconds",
+        "Length of a period.",
+        control.period_us as f64 / 1e6,
+    );
+    gauge(
+        "memwarden_event_bytes",
+        "Bytes that one event stands for.",
+        control.bytes_per_event as f64,
+    );
+    gauge(
+        "memwarden_guaranteed_bytes_per_second",
+        "Sum of all read budgets.",
+        (control.guaranteed_mib_s * MIB) as f64,
+    );
+    gauge(
+        "memwarden_maxbw_bytes_per_second",
+        "Guaranteed bandwidth of the memory; 0 if not set.",
+        (control.maxbw_mib_s * MIB) as f64,
+    );
+    gauge(
+        "memwarden_reclaim_min_events",
+        "Smallest number of events that a core reclaims at a time.",
+        control.qmin as f64,
+    );
     gauge(
         "memwarden_reclaim",
         "1 while cores donate and reclaim.",
@@ -242,7 +238,6 @@ fn budgets(page: &mut Page, settings: &Settings) {
         })
     };
     // The format's word for no limit; Display of an infinite f64 is `inf`.
-    #[allow(clippy::cast_precision_loss)]
     let number = |events: Option<u64>, factor: f64| {
         events.map_or("+Inf".to_owned(), |events| {
             (events as f64 * factor).to_string()
@@ -254,7 +249,6 @@ fn budgets(page: &mut Page, settings: &Settings) {
         "Events a period that the core may count.",
         all().map(|(labels, events)| (labels, number(events, 1.0))),
     );
-    #[allow(clippy::cast_precision_loss)]
     let per_second = control.bytes_per_event as f64 * 1e6 / control.period_us.max(1) as f64;
     page.metric(
         "memwarden_core_budget_bytes_per_second",

@@ -204,7 +204,6 @@ fn continues(before: &CoreStatistics, now: &CoreStatistics) -> bool {
         }
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn rates(
     sample: &Sample,
     core: &CoreStatistics,

@@ -581,7 +581,6 @@ struct Measured {
 
 impl Measured {
     /// Counted bytes divided by moved bytes.
-    #[allow(clippy::cast_precision_loss)]
     fn share(&self, bytes_per_event: u64) -> f64 {
         self.used.saturating_mul(bytes_per_event) as f64 / self.bytes.max(1) as f64
     }

@@ -381,7 +381,6 @@ fn compatible(wish: &Wish, living: &[Claim], settings: &Settings) -> Result<(), 
     }
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn budget(events: Events, settings: &Settings) -> String {
     let control = &settings.control;
     match events {

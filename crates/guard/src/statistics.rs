@@ -108,7 +108,6 @@ pub struct ResourceLastSecond {
 
 impl CoreStatistics {
     /// Share of the time that the core was throttled, 0 to 1; `None` before the first period.
-    #[allow(clippy::cast_precision_loss)]
     pub fn throttled_share(&self, period_us: u64) -> Option<f64> {
         let elapsed_ns = (self.periods + self.missed_periods)
             .checked_mul(period_us)?

@@ -38,7 +38,6 @@ pub fn some_events_per_period(
     if events > 0 {
         return Ok(events);
     }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let least = mib_s(1.0, period_us, bytes_per_event).ceil() as u64;
     Err(Error::BadInput(format!(
         "{mib_s_wanted} MB/s is less than one event of {bytes_per_event} bytes in a period of {period_us} us: give \
@@ -47,7 +46,6 @@ pub fn some_events_per_period(
 }
 
 /// The bandwidth of `events` events a period, in MiB/s.
-#[allow(clippy::cast_precision_loss)]
 pub fn mib_s(events: f64, period_us: u64, bytes_per_event: u64) -> f64 {
     if period_us == 0 {
         return 0.0;
@@ -146,9 +144,7 @@ mod tests {
         #[test]
         fn events_never_exceed_the_bandwidth_asked(mb in 1u64..100_000, period in 50u64..1_000_000, bytes in 1u64..65536) {
             let events = events_per_period(mb, period, bytes);
-            #[allow(clippy::cast_precision_loss)]
             let back = mib_s(events as f64, period, bytes);
-            #[allow(clippy::cast_precision_loss)]
             let asked = mb as f64;
             prop_assert!(back <= asked * (1.0 + 1e-12));
         }

@@ -43,7 +43,6 @@ pub fn cost() -> f64 {
         })
         .min()
         .map_or(f64::NAN, |best| {
-            #[allow(clippy::cast_precision_loss)]
             let best = best as f64;
             best / f64::from(READINGS)
         })
@@ -83,7 +82,7 @@ pub fn thread_cpu_ns() -> u64 {
 pub fn sleep_until(deadline_ns: u64) -> Result<()> {
     let time = libc::timespec {
         tv_sec: libc::time_t::try_from(deadline_ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
-        #[allow(clippy::cast_possible_wrap)] // below 10^9
+        // Below 10^9, so it fits.
         tv_nsec: (deadline_ns % 1_000_000_000) as libc::c_long,
     };
     // SAFETY: the timespec lives through the call; the remainder is not requested.
@@ -117,8 +116,8 @@ fn read(clock: libc::clockid_t) -> u64 {
 }
 
 #[inline]
-#[allow(clippy::cast_sign_loss)] // both clocks count up from 0 at boot
 fn nanoseconds(time: libc::timespec) -> u64 {
+    // Never negative: both clocks count up from 0 at boot.
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 

@@ -334,7 +334,7 @@ fn read(
     let mask = slots.len() - 1;
     let mut taken = 0;
     while taken < slots.len() {
-        #[allow(clippy::cast_possible_truncation)] // the mask leaves a value that fits
+        // The mask leaves a value that fits.
         let Some(record) = slots[*next as usize & mask].record(*next, ticks) else {
             break;
         };

@@ -317,7 +317,6 @@ impl OverflowCounter {
     ///
     /// # Errors
     /// When it cannot be read.
-    #[allow(clippy::cast_precision_loss)]
     pub fn counted_share(&self) -> Result<f64> {
         Ok(match self.read_if_counting()? {
             Some(reading) if reading.enabled_ns > 0 => {
@@ -459,7 +458,6 @@ impl IdleWitness {
         self.buffer.drain(|record| match record.kind {
             bindings::PERF_RECORD_SWITCH_CPU_WIDE => {
                 // u32 next_prev_pid, u32 next_prev_tid: the other task of the switch.
-                #[allow(clippy::cast_possible_truncation)]
                 let task = if cfg!(target_endian = "little") {
                     (record.word(0) >> 32) as u32
                 } else {

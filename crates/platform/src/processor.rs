@@ -24,7 +24,6 @@ pub struct Identity {
     pub core: u32,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)]
 fn as_letter<S: Serializer>(core: &u32, serializer: S) -> std::result::Result<S::Ok, S::Error> {
     core_type::letter(*core).serialize(serializer)
 }

@@ -150,7 +150,6 @@ pub fn size_text(bytes: u64) -> String {
     if bytes % unit == 0 {
         format!("{} {name}", bytes / unit)
     } else {
-        #[allow(clippy::cast_precision_loss)]
         let value = bytes as f64 / unit as f64;
         format!("{value:.1} {name}")
     }

@@ -21,7 +21,6 @@ pub fn figure(value: f64) -> String {
     } else if magnitude >= 1000.0 || magnitude.fract() == 0.0 {
         grouped(&format!("{value:.0}"))
     } else {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let decimals = (3.0 - magnitude.log10().floor()).max(0.0) as usize;
         trimmed(format!("{value:.decimals$}"))
     }
@@ -33,7 +32,6 @@ pub fn optional(value: Option<f64>) -> String {
 }
 
 /// [`figure`] for a count that may be missing.
-#[allow(clippy::cast_precision_loss)]
 pub fn count(value: Option<u64>) -> String {
     optional(value.map(|count| count as f64))
 }

@@ -239,7 +239,6 @@ fn facts(recorded: &Recorded) -> Vec<Fact> {
     add("When", Some(when(run)));
     add("Machine", machine(run));
     let cases = counted(recorded.summary.cases.len(), "case");
-    #[allow(clippy::cast_precision_loss)]
     let samples = figure(recorded.samples.len() as f64);
     add("Measured", Some(format!("{cases}, {samples} raw samples")));
     let revision = run

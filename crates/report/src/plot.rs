@@ -74,7 +74,6 @@ impl Axis {
 
     fn tick(&self, value: f64) -> String {
         if self.sizes {
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             crate::number::bytes(value as u64)
         } else {
             crate::number::figure(value)

@@ -157,7 +157,6 @@ pub fn ratio_of_medians(over: &[f64], under: &[f64]) -> Ratio {
 ///
 /// The score interval of E. B. Wilson, Probable Inference, the Law of Succession, and Statistical Inference, Journal of
 /// the American Statistical Association 22(158), 1927.
-#[allow(clippy::cast_precision_loss)]
 pub fn share_ci95(hits: u64, of: u64) -> Option<[f64; 2]> {
     // The 97.5 % quantile of the normal distribution.
     const Z: f64 = 1.959_963_984_540_054;
@@ -183,7 +182,6 @@ pub fn nearest_rank(sorted: &[f64], percentile: f64) -> f64 {
     assert!(!sorted.is_empty(), "the percentile of nothing");
     let n = sorted.len();
     // In integers, thousandths of a percent: 99.9 % of 1000 must be rank 999, although binary cannot represent 0.999.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let parts = (percentile.clamp(0.0, 100.0) * 1000.0).round() as u128;
     let rank = (parts * n as u128).div_ceil(100_000);
     sorted[usize::try_from(rank).unwrap_or(n).clamp(1, n) - 1]
@@ -216,7 +214,6 @@ fn sorted_finite(samples: &[f64]) -> Vec<f64> {
 }
 
 /// By running updates (Welford 1962), which neither overflow nor cancel.
-#[allow(clippy::cast_precision_loss)]
 fn mean(sorted: &[f64]) -> f64 {
     let mut mean = 0.0;
     for (i, v) in sorted.iter().enumerate() {
@@ -226,7 +223,6 @@ fn mean(sorted: &[f64]) -> f64 {
     mean.clamp(sorted[0], sorted[sorted.len() - 1])
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn stdev(sorted: &[f64], mean: f64) -> Option<f64> {
     let n = sorted.len();
     (n > 1)

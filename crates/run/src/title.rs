@@ -143,7 +143,6 @@ pub fn size(count: u64) -> String {
 }
 
 /// Bytes in the largest binary unit of which there is at least one: `512 KiB`, `1.1 KiB`, `16 GiB`.
-#[allow(clippy::cast_precision_loss)]
 pub fn bytes(count: u64) -> String {
     let (mut value, mut unit) = (count as f64, "B");
     for next in UNITS {

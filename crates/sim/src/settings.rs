@@ -88,7 +88,6 @@ pub struct SharedSettings {
 }
 
 // The form that serde's attribute requires.
-#[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }

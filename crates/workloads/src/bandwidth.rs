@@ -385,7 +385,7 @@ impl Pace {
         let ns_per_unit = ratio(unit_bytes, 1 << 20) * 1e9 / rate_mib_s;
         // A step every 1/4 ms: fine compared with the guard's period of 1 ms, while
         // a sleep of about 5 us is still a small part of it.
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates as intended
+        // The conversion saturates, as intended.
         let units_a_step = ((250_000.0 / ns_per_unit) as u64).max(1);
         Ok(Self {
             units_a_step,

@@ -202,7 +202,6 @@ impl MeasuringCost {
 }
 
 /// `a / b`; both are far below 2^53, from which a float is no longer exact.
-#[allow(clippy::cast_precision_loss)]
 fn ratio(a: u64, b: u64) -> f64 {
     a as f64 / b as f64
 }

@@ -21,9 +21,7 @@ impl SplitMix {
     /// A number below `limit`, by multiplication (Lemire); its bias of limit /
     /// 2^64 is negligible here.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
-        #[allow(clippy::cast_possible_truncation)] // below limit
-        let number = ((u128::from(self.next()) * limit as u128) >> 64) as usize;
-        number
+        ((u128::from(self.next()) * limit as u128) >> 64) as usize
     }
 }
 

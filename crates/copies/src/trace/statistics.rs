@@ -74,7 +74,6 @@ impl Default for SizeStatistics {
 }
 
 impl SizeStatistics {
-    #[allow(clippy::cast_precision_loss)]
     fn add(&mut self, record: &Record, random: &mut fastrand::Rng) {
         let ns = record.elapsed_ns();
         self.calls += 1;
@@ -104,7 +103,6 @@ impl SizeStatistics {
     }
 
     /// Adds the copies of `other`.
-    #[allow(clippy::cast_precision_loss)]
     fn merge(&mut self, other: &Self, random: &mut fastrand::Rng) {
         if other.calls == 0 {
             return;
@@ -135,7 +133,6 @@ impl SizeStatistics {
 
     /// Standard deviation of all times; none with fewer than two.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)]
     pub fn stdev_ns(&self) -> Option<f64> {
         (self.calls > 1).then(|| (self.squares / (self.calls - 1) as f64).sqrt())
     }
@@ -424,7 +421,6 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::cast_precision_loss)]
     fn merged_figures_are_those_of_all() {
         let mut together = FunctionStatistics::default();
         let mut parts = [FunctionStatistics::default(), FunctionStatistics::default()];

@@ -199,14 +199,12 @@ impl ChannelParts {
     }
 
     /// Share of the copied bytes on the channels that `which` selects; none if the channels copied nothing.
-    #[allow(clippy::cast_precision_loss)]
     fn share(&self, which: impl Fn(&ChannelPart) -> bool) -> Option<f64> {
         let all: u64 = self.0.iter().map(|one| one.bytes).sum();
         let some = self.0.iter().filter(|one| which(one)).map(|one| one.bytes);
         (all > 0).then(|| some.sum::<u64>() as f64 / all as f64)
     }
 
-    #[allow(clippy::cast_precision_loss)]
     fn shares(&self) -> Vec<Share> {
         let all: u64 = self.0.iter().map(|one| one.bytes).sum();
         let value = |(channel, one): (u32, &ChannelPart)| Share {
@@ -363,7 +361,6 @@ impl Shared {
 }
 
 /// MB (2^20 bytes) a second; NaN if the clock did not advance.
-#[allow(clippy::cast_precision_loss)]
 pub(super) fn mib_s(bytes: u64, operations: u64, elapsed_ns: u64) -> f64 {
     if elapsed_ns == 0 {
         return f64::NAN;
@@ -388,7 +385,6 @@ fn samples(case: &str, repeat: u32, parts: &[Part], base_ns: u64) -> Vec<Sample>
                     .at_ns(part.begin_ns.saturating_sub(base_ns)),
             );
         };
-        #[allow(clippy::cast_precision_loss)]
         add("elapsed_ns", "ns", Some(part.elapsed_ns as f64));
         add("channel", "number", part.channel.map(f64::from));
         add(

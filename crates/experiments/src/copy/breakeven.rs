@@ -312,18 +312,14 @@ fn own_times(
         let before = clock::thread_cpu_ns();
         copy(session, &mut copies, interrupt)?;
         let spent = clock::thread_cpu_ns() - before;
-        #[allow(clippy::cast_precision_loss)]
-        {
-            let times = copies.iter().map(|copy: &Copy| copy.elapsed_ns() as f64);
-            own.times.extend(times);
-            own.cpu_times.push(spent as f64 / in_a_round as f64);
-        }
+        let times = copies.iter().map(|copy: &Copy| copy.elapsed_ns() as f64);
+        own.times.extend(times);
+        own.cpu_times.push(spent as f64 / in_a_round as f64);
         own.moved.add(&copies);
     }
     Ok(own)
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn victim_times(victim: &mut Victim, runs: u32, interrupt: &Interrupt) -> Result<Vec<f64>, Error> {
     let once = |_| {
         interrupt.check()?;

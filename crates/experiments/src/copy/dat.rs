@@ -66,7 +66,6 @@ fn file_word(operation: &str) -> String {
 }
 
 /// The value in whole nanoseconds, as measured.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn whole(value: f64) -> u64 {
     value.round() as u64
 }

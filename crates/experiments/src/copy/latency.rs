@@ -190,7 +190,6 @@ fn name(operation: Operation, engine: Engine, size: u64, load: Load) -> String {
 
 /// Raw samples of one case.
 fn samples(case: &str, copies: &[Copy], base_ns: u64) -> Vec<Sample> {
-    #[allow(clippy::cast_precision_loss)]
     let sample = |(number, copy): (u32, &Copy)| {
         Sample::new(
             case,
@@ -207,7 +206,6 @@ fn samples(case: &str, copies: &[Copy], base_ns: u64) -> Vec<Sample> {
 }
 
 /// The figures of one case.
-#[allow(clippy::cast_precision_loss)]
 fn case(name: String, copies: &[Copy], operation: Operation, engine: Engine, load: Load) -> Case {
     let times: Vec<f64> = copies.iter().map(|copy| copy.elapsed_ns() as f64).collect();
     let size = copies.first().map_or(0, Copy::bytes);
@@ -231,7 +229,6 @@ fn case(name: String, copies: &[Copy], operation: Operation, engine: Engine, loa
 }
 
 /// Adds the notes that a reader needs.
-#[allow(clippy::cast_precision_loss)]
 fn remarks(config: &Config, shortest_ns: u64, summary: &mut Summary) {
     let engines = summary
         .cases

@@ -355,7 +355,6 @@ struct Run {
 }
 
 impl Run {
-    #[allow(clippy::cast_precision_loss)]
     fn time(&self) -> f64 {
         self.end_ns.saturating_sub(self.begin_ns) as f64
     }
@@ -425,7 +424,6 @@ impl<'a> Counted<'a> {
 }
 
 /// Raw samples of one case.
-#[allow(clippy::cast_precision_loss)]
 fn samples(case: &str, runs: &[Run], cpu: usize, base_ns: u64) -> Vec<Sample> {
     let cpu = u32::try_from(cpu).unwrap_or(u32::MAX);
     let mut samples = Vec::new();
@@ -447,7 +445,6 @@ fn samples(case: &str, runs: &[Run], cpu: usize, base_ns: u64) -> Vec<Sample> {
 }
 
 /// The figures of the application in one case.
-#[allow(clippy::cast_precision_loss)]
 fn case(name: String, runs: &[Run], why_not: Option<&str>) -> Case {
     let times: Vec<f64> = runs.iter().map(Run::time).collect();
     let of_cache = |name: &str, value: fn([u64; 2]) -> f64| match why_not {

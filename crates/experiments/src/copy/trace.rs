@@ -307,7 +307,6 @@ impl<'a> Claimed<'a> {
 
 /// The counts of each CPU as samples, so that a run has samples even if nothing was copied.
 fn counted(traced: &Traced) -> Vec<Sample> {
-    #[allow(clippy::cast_precision_loss)]
     let sample = |ring: &Ring, metric, count: u64| {
         let cpu = u32::try_from(ring.cpu).unwrap_or(u32::MAX);
         Sample::new(

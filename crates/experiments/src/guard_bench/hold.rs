@@ -72,7 +72,6 @@ struct Kept {
 }
 
 impl Kept {
-    #[allow(clippy::cast_precision_loss)]
     fn of(core: &CoreProof, budget: u64, period_us: u64) -> Option<Self> {
         let (&first, &last) = (core.t_ns.first()?, core.t_ns.last()?);
         let in_a_period =
@@ -93,7 +92,6 @@ impl Kept {
     }
 
     /// Relative error against the budget: the excess over all periods, or the shortfall over those that exhausted it.
-    #[allow(clippy::cast_precision_loss)]
     fn error(&self, budget: u64) -> Option<f64> {
         let share = |events: f64| events / budget as f64 - 1.0;
         let of_all = share(self.mean);
@@ -104,13 +102,11 @@ impl Kept {
     }
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn mean(events: impl Iterator<Item = u64>) -> Option<f64> {
     let (sum, count) = events.fold((0, 0u64), |(sum, count), events| (sum + events, count + 1));
     (count > 0).then(|| sum as f64 / count as f64)
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn judge(bench: &mut Bench, name: &str, budget: u64, held: &Held) -> Result<(), Error> {
     let seen = &held.seen;
     let cores = || seen.proof.cores.values();

@@ -126,7 +126,6 @@ fn accuracy_of(event: &Event, budget: u64, cpus: usize) -> String {
     format!("accuracy: {budget} {} a ms, {who}", event.word())
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn accuracy(
     bench: &mut Bench,
     budget: u64,
@@ -243,7 +242,6 @@ fn reaction(bench: &mut Bench, who: &str, throttles: &Throttles) -> Result<(), E
 }
 
 /// All cores throttle in every period, at ever shorter periods and the same bandwidth.
-#[allow(clippy::cast_precision_loss)]
 fn boundaries(bench: &mut Bench, online: &[usize], period_us: u64) -> Result<(), Error> {
     let event = &bench.subject.event;
     let name = format!("boundaries: {period_us} us");

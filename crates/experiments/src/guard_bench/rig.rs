@@ -90,7 +90,6 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Mean events of `cpu` per period, over the whole watch.
-    #[allow(clippy::cast_precision_loss)]
     pub fn rate(&self, cpu: usize, period_us: u64) -> Option<f64> {
         let core = self.proof.cores.get(&cpu)?;
         let (first, last) = (core.t_ns.first()?, core.t_ns.last()?);

@@ -36,10 +36,8 @@ fn near(value: f64, expected: f64, tolerance: f64) -> bool {
     (value / expected - 1.0).abs() <= tolerance
 }
 
-#[allow(clippy::cast_precision_loss)]
 const SUM: f64 = (FIRST + SECOND) as f64;
 
-#[allow(clippy::cast_precision_loss)]
 fn scenes(event: &Event) -> Vec<Scene> {
     let (first, second) = (FIRST as f64, SECOND as f64);
     assert!(first > second);
@@ -141,7 +139,6 @@ pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
     Ok(())
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn add(
     bench: &mut Bench,
     scene: &Scene,

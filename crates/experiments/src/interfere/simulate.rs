@@ -238,7 +238,6 @@ fn run_once(
     })
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn measured(
     config: &Config,
     case: &mut Prepared,

@@ -114,7 +114,6 @@ fn geometry(config: &Config, cpu: usize, summary: &mut Summary) -> Result<Geomet
         ));
     }
     if config.model_outer < config.outer {
-        #[allow(clippy::cast_precision_loss)]
         let percent = config.model_outer as f64 / config.outer as f64 * 100.0;
         summary.note(format!(
             "The model simulated the first {} of {} outer steps of each walk ({percent:.2} %): its counts are of \

@@ -10,7 +10,6 @@ use super::config::Config;
 use super::counting::Modelled;
 use super::measure::{Plan, Setup, Synced, Taken, WriteBack};
 
-#[allow(clippy::cast_precision_loss)]
 pub(super) fn times(runs: &[Taken]) -> Vec<f64> {
     runs.iter()
         .map(|run| run.outcome.elapsed_ns as f64)
@@ -18,7 +17,6 @@ pub(super) fn times(runs: &[Taken]) -> Vec<f64> {
 }
 
 /// Raw samples of the measured runs.
-#[allow(clippy::cast_precision_loss)]
 pub(super) fn samples(plan: &Plan, runs: &[Taken], cpu: usize, base_ns: u64) -> Vec<Sample> {
     let case = plan.name();
     let cpu = u32::try_from(cpu).unwrap_or(u32::MAX);
@@ -65,7 +63,6 @@ pub(super) fn samples(plan: &Plan, runs: &[Taken], cpu: usize, base_ns: u64) -> 
 }
 
 /// The model's counts as a single sample, since a repeat would give the same counts.
-#[allow(clippy::cast_precision_loss)]
 pub(super) fn modelled_samples(plan: &Plan, modelled: Option<&Modelled>) -> Vec<Sample> {
     let Some(modelled) = modelled else {
         return Vec::new();
@@ -78,7 +75,6 @@ pub(super) fn modelled_samples(plan: &Plan, modelled: Option<&Modelled>) -> Vec<
 }
 
 /// The figures of one case.
-#[allow(clippy::cast_precision_loss)]
 pub(super) fn case(
     config: &Config,
     plan: &Plan,

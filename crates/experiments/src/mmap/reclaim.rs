@@ -251,7 +251,6 @@ fn once(config: &Config, interrupt: &Interrupt) -> Result<Outcome, Error> {
     }
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn samples(value: u8, repeat: u32, outcome: &Outcome, at_ns: u64) -> Vec<Sample> {
     let sample = |role: &str, metric: &str, unit: &str, value_: u64| {
         Sample::new(name(value), repeat, role, metric, unit, value_ as f64).at_ns(at_ns)
@@ -264,7 +263,6 @@ fn samples(value: u8, repeat: u32, outcome: &Outcome, at_ns: u64) -> Vec<Sample>
     ]
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn case(config: &Config, value: u8, outcomes: &[Outcome]) -> Case {
     let metric = |name: &str, of: fn(&Outcome) -> f64| {
         let values: Vec<f64> = outcomes.iter().map(of).collect();

@@ -250,13 +250,11 @@ fn add_one(device: &Device) -> Result<(), Error> {
 }
 
 /// |actual - expected| / expected.
-#[allow(clippy::cast_precision_loss)]
 fn error_share(count: &Count) -> f64 {
     count.actual.abs_diff(count.expected) as f64 / count.expected as f64
 }
 
 /// Raw samples of one run.
-#[allow(clippy::cast_precision_loss)]
 fn samples(case: &str, repeat: u32, count: &Count) -> [Sample; 3] {
     let sample =
         |metric, unit, value: f64| Sample::new(case, repeat, "workers", metric, unit, value);
@@ -268,7 +266,6 @@ fn samples(case: &str, repeat: u32, count: &Count) -> [Sample; 3] {
 }
 
 /// The figures of one case.
-#[allow(clippy::cast_precision_loss)]
 fn case(plan: &Plan<'_>) -> Case {
     let metric = |name: &str, of: fn(&Count) -> f64| {
         let values: Vec<f64> = plan.counts.iter().map(of).collect();

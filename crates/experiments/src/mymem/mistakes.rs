@@ -545,7 +545,6 @@ fn beyond(file: &File, size: u64) -> Vec<(&'static str, &'static str, Found)> {
     .into()
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn increments(
     path: &Path,
     config: &Config,

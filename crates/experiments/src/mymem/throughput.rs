@@ -129,7 +129,6 @@ pub fn run(
                 ("write", (|trial| trial.write_ns) as fn(&Trial) -> u64),
                 ("read", |trial| trial.read_ns),
             ] {
-                #[allow(clippy::cast_precision_loss)]
                 let times: Vec<f64> = trials.iter().map(|trial| ns(trial) as f64).collect();
                 let case = case(subject, direction, size, &times);
                 folder.append_all(&samples(&case.name, &times, cpu))?;
@@ -185,7 +184,6 @@ fn case(subject: &Subject, direction: &str, size: u64, times_ns: &[f64]) -> Case
     let name = format!("{}, {direction}, {size} byte{plural}", subject.name());
     let time = Metric::from_samples("time_ns", times_ns);
     // One byte per nanosecond is one GB a second.
-    #[allow(clippy::cast_precision_loss)]
     let mb_s = time
         .median
         .filter(|ns| *ns > 0.0)
@@ -202,7 +200,6 @@ fn case(subject: &Subject, direction: &str, size: u64, times_ns: &[f64]) -> Case
 }
 
 /// Adds the notes that a reader needs.
-#[allow(clippy::cast_precision_loss)]
 fn remarks(shortest_ns: u64, summary: &mut Summary) {
     let limit = COARSE * shortest_ns as f64;
     let coarse: Vec<String> = summary

@@ -219,7 +219,6 @@ fn workloads(
         .collect()
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn run_once(
     config: &Config,
     simulated: &Simulated,

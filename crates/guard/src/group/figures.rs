@@ -34,7 +34,6 @@ pub struct Spread {
 
 impl Spread {
     /// The distribution of these values, in any order; `None` if there are none.
-    #[allow(clippy::cast_precision_loss)]
     fn of(mut values: Vec<u64>) -> Option<Self> {
         values.sort_unstable();
         let last = values.len().checked_sub(1)?;
@@ -237,7 +236,6 @@ impl Figures {
     }
 
     /// Reason why the group was not held to its budget, or why that is unknown; `None` if it was or had no budget.
-    #[allow(clippy::cast_precision_loss)]
     fn not_held(&self, terms: &Terms) -> Option<String> {
         let budget = u128::from(terms.budget_events?);
         let mut reasons = self.uncounted.clone();
@@ -299,7 +297,6 @@ impl Figures {
     }
 
     /// Computes the summary.
-    #[allow(clippy::cast_precision_loss)]
     pub fn finish(self, duration_ns: u64, terms: Terms) -> Summary {
         let duration_s = duration_ns as f64 / 1e9;
         let per_s = |value: f64| {

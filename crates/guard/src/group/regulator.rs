@@ -156,7 +156,6 @@ fn go(
     }
 
     let begin_ns = monotonic_ns();
-    #[allow(clippy::cast_precision_loss)]
     let mib_s = |events: u64| units::mib_s(events as f64, options.period_us, event.bytes);
     let terms = Terms {
         cgroup: plan.path.clone(),

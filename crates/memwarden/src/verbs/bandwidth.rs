@@ -108,7 +108,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     // Scripts parse these three lines.
     let cpu = outcome.cpu;
-    #[allow(clippy::cast_precision_loss)]
     let seconds = outcome.elapsed_ns as f64 / 1e9;
     output::print(&format!(
         "g_nread(bytes read) = {}\nelapsed = {seconds:.2} sec ( {} usec )\n\

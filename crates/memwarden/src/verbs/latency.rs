@@ -99,7 +99,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
     // Scripts parse these three lines. With parallel chases the average is per
     // load of any chase, so that 64 bytes over it is still the bandwidth.
-    #[allow(clippy::cast_precision_loss)]
     let average_ns = outcome.elapsed_ns as f64 / outcome.loads as f64;
     output::print(&format!(
         "duration {} us\naverage {average_ns:.2} ns | bandwidth {:.2} MB ({:.2} MiB)/s\nreadsum  {}",

@@ -20,7 +20,6 @@ pub fn parse_limit(_: &str) -> Result<Duration, String> {
 /// Replaces the machine; refuses everything that would run on it.
 pub struct Lab;
 
-#[allow(clippy::unused_self, clippy::unnecessary_wraps)]
 impl Lab {
     pub fn usual() -> Self {
         Self
@@ -73,7 +72,6 @@ pub fn not_native(_: &Target, option: &str, given: bool) -> anyhow::Result<()> {
 #[derive(clap::Args)]
 pub struct MachineArgs {}
 
-#[allow(clippy::unused_self, clippy::unnecessary_wraps)]
 impl MachineArgs {
     pub fn lab(&self) -> anyhow::Result<Lab> {
         Ok(Lab)

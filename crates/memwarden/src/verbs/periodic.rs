@@ -187,7 +187,6 @@ fn telling(
 }
 
 /// The line that reports the first miss.
-#[allow(clippy::cast_precision_loss)]
 pub(super) fn miss_line(as_json: bool, job: u64, late_ns: u64) -> Result<String> {
     Ok(if as_json {
         let miss = Miss { job, late_ns };
@@ -215,7 +214,6 @@ fn for_people(outcome: &Outcome) -> String {
 
 /// One line with the distribution of a time of the jobs.
 pub(super) fn time_line(name: &str, jobs: &[Job], figure: fn(&Job) -> u64) -> String {
-    #[allow(clippy::cast_precision_loss)]
     let samples: Vec<f64> = jobs.iter().map(|job| figure(job) as f64).collect();
     let metric = Metric::from_samples(name, &samples);
     format!(

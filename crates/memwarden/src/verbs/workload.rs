@@ -227,7 +227,6 @@ impl Observer for Reporter {
 
     fn done(&mut self, share: f64) -> Result<(), Error> {
         if let Some(bar) = &mut self.bar {
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             bar.step((share * 100.0) as usize, 100, "percent");
         }
         Ok(())
@@ -238,7 +237,6 @@ impl Observer for Reporter {
             let line: Line<'_, ()> = Line::Progress(RateLine { progress });
             serde_json::to_string(&line).map_err(|error| Error::Invalid(error.to_string()))?
         } else {
-            #[allow(clippy::cast_precision_loss)]
             let seconds = progress.t_ns as f64 / 1e9;
             format!("{seconds:.3} s: {:.2} MB/s", progress.mib_s)
         };

@@ -266,7 +266,6 @@ impl Group {
     }
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn share(running: u64, enabled: u64) -> f64 {
     if enabled == 0 {
         return 1.0;
@@ -275,7 +274,6 @@ fn share(running: u64, enabled: u64) -> f64 {
 }
 
 /// Scales a count over a part of the time to the whole time.
-#[allow(clippy::cast_precision_loss)]
 fn scaled(count: u64, enabled: u64, running: u64) -> Option<f64> {
     match (enabled, running) {
         (0, _) => Some(count as f64),

@@ -179,7 +179,6 @@ impl Mapped {
                 seen += u64::from(*mine != 0 && mine == theirs);
             }
         }
-        #[allow(clippy::cast_precision_loss)]
         Ok((written > 0).then(|| seen as f64 / written as f64))
     }
 

@@ -171,7 +171,6 @@ impl BarChart {
             return 0.0;
         }
         let lines = wrapped(&group.label, layout.width(), width_of_strong);
-        #[allow(clippy::cast_precision_loss)]
         let lines = lines.len() as f64;
         lines * LINE + 4.0
     }

@@ -183,7 +183,6 @@ impl Histogram {
         for value in &samples {
             // Keep the last bar within the axis.
             let place = x.at(*value).min(right - width / 2.0);
-            #[allow(clippy::cast_possible_truncation)]
             let bin = ((place - origin) / width + 1e-9).floor() as i64;
             match bins.last_mut() {
                 Some((last, count)) if *last == bin => *count += 1,

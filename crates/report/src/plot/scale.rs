@@ -166,7 +166,6 @@ fn linear_candidates(low: f64, high: f64, count: usize, bytes: bool) -> Vec<Vec<
     } else {
         low + low.abs().max(1.0)
     };
-    #[allow(clippy::cast_precision_loss)]
     let rough = (high - low) / count.max(1) as f64;
     let decade = 10f64.powf(rough.log10().floor());
     let steps: Vec<f64> = if bytes {
@@ -181,7 +180,6 @@ fn linear_candidates(low: f64, high: f64, count: usize, bytes: bool) -> Vec<Vec<
     };
     let enclosing = |step: f64| {
         let (first, last) = ((low / step + 1e-9).floor(), (high / step - 1e-9).ceil());
-        #[allow(clippy::cast_possible_truncation)]
         let ticks = (first as i64..=last as i64).map(|i| rounded(i as f64 * step, step));
         ticks.collect()
     };
@@ -206,7 +204,6 @@ fn decades(low: f64, high: f64) -> Vec<Vec<f64>> {
     };
     let high = if high > low { high } else { low * 10.0 };
     let (first, last) = ((low.log10() + 1e-9).floor(), (high.log10() - 1e-9).ceil());
-    #[allow(clippy::cast_possible_truncation)]
     let (first, last) = (first as i32, last as i32);
     let every = |decades: i32, steps: &[f64]| {
         let (first, last) = (first.div_euclid(decades), -(-last).div_euclid(decades));
@@ -237,7 +234,6 @@ fn powers_of_two(low: f64, high: f64) -> Vec<Vec<f64>> {
     };
     let every = |step: f64| {
         let (first, last) = ((low.log2() / step).floor(), (high.log2() / step).ceil());
-        #[allow(clippy::cast_possible_truncation)]
         let all = (first as i32..=last as i32).map(|power| (f64::from(power) * step).exp2());
         enclosing(all.collect(), low, high)
     };

@@ -230,7 +230,6 @@ impl XyChart {
         // Positions grow downward.
         tallest.sort_by(|a, b| y.at(a.1.y).total_cmp(&y.at(b.1.y)));
         let mut columns = BTreeSet::new();
-        #[allow(clippy::cast_possible_truncation)]
         tallest.retain(|(px, _)| columns.insert(px.floor() as i64));
         let class = format!("mw-stem {}", line.colour.stroke());
         for (px, point) in &tallest {
@@ -248,7 +247,6 @@ impl XyChart {
 
     /// Horizontal shift of each line: 9 pixels from line to line, so that two marks barely touch, or less, so that all
     /// lines fit into three fifths of the narrowest gap between places.
-    #[allow(clippy::cast_precision_loss)]
     fn shifts(&self, x: &Place<'_>) -> Vec<f64> {
         let count = self.lines.len();
         if !self.apart {

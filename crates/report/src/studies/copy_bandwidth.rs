@@ -239,7 +239,6 @@ mod charts {
         figures
     }
 
-    #[allow(clippy::cast_precision_loss)]
     fn chart(summary: &Summary, operation: &str, shown: Shown) -> Option<Chart> {
         let point = |engine: &str, size: u64| {
             let case = find(summary, operation, engine, size)?;

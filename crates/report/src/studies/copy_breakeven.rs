@@ -109,7 +109,6 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
 
 /// One chart for each answer: the ratio by size, with a line at 1.
 #[cfg(feature = "html")]
-#[allow(clippy::cast_precision_loss)]
 pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<crate::Figure> {
     use crate::by_size::{self, texts};
     use crate::plot::{Axis, CI95, Chart, Point, Reference};

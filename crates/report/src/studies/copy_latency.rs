@@ -241,7 +241,6 @@ mod charts {
     }
 
     /// The error bar always includes the point.
-    #[allow(clippy::cast_precision_loss)]
     fn point(
         summary: &Summary,
         recorded: &Recorded,

@@ -51,7 +51,6 @@ fn size(case: &Case) -> Option<u64> {
 }
 
 /// A share; none of a total of 0.
-#[allow(clippy::cast_precision_loss)]
 fn share(part: u64, all: u64) -> String {
     if all == 0 {
         NOT_MEASURED.into()
@@ -60,7 +59,6 @@ fn share(part: u64, all: u64) -> String {
     }
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn whole(count: u64) -> String {
     figure(count as f64)
 }
@@ -315,7 +313,6 @@ mod charts {
         })
     }
 
-    #[allow(clippy::cast_precision_loss)]
     fn line(name: &str, nth: usize, calls: &BTreeMap<u64, u64>) -> Line {
         let points = calls.iter().filter(|(bytes, _)| **bytes > 0);
         Line {
@@ -358,7 +355,6 @@ mod charts {
     }
 
     /// None for copies of 0 bytes, which have no place on a logarithmic axis.
-    #[allow(clippy::cast_precision_loss)]
     fn time(case: &Case) -> Option<Point> {
         let bytes = size(case).filter(|bytes| *bytes > 0)?;
         let time = case.time.as_ref()?;

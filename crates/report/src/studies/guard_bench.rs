@@ -59,7 +59,6 @@ macro_rules! of {
 }
 
 /// Relative error of the used events: as recorded, or computed from the mean.
-#[allow(clippy::cast_precision_loss)]
 fn error_share(accuracy: &Accuracy) -> Option<f64> {
     let mean = || accuracy.achieved_events.as_ref()?.mean;
     let from_mean = || Some(mean()? / accuracy.budget_events as f64 - 1.0);
@@ -86,7 +85,6 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
 }
 
 /// The long run with the largest error against its budget.
-#[allow(clippy::cast_precision_loss)]
 fn held(summary: &Summary) -> Option<String> {
     let (share, hold) = of!(summary, Hold)
         .filter_map(|(_, hold)| Some((hold.error_share?, hold)))
@@ -200,7 +198,6 @@ fn of_one(summary: &Summary) -> Option<String> {
 }
 
 /// The overhead at the longest measured period, usually the default.
-#[allow(clippy::cast_precision_loss)]
 fn overhead(summary: &Summary) -> Option<(f64, String)> {
     // A case without a target includes more than the guard's cost.
     let (period, share) = of!(summary, Overhead)
@@ -406,7 +403,6 @@ mod charts {
         let cases: Vec<_> = of!(summary, Accuracy)
             .map(|(case, one)| (Variant::of(case, Some(&one.event), Some(one.cpus)), one))
             .collect();
-        #[allow(clippy::cast_precision_loss)]
         let lines = lines(cases.iter().map(|(variant, one)| {
             let point = error_share(one).map(|share| Point {
                 x: one.budget_events as f64,
@@ -499,7 +495,6 @@ mod charts {
 
     /// A share over the period length, with the upper limits.
     fn by_period(which: &str, cases: &[Shared], title: &str, label: &str) -> Option<Figure> {
-        #[allow(clippy::cast_precision_loss)]
         let percent = |one: &Shared, share: Option<f64>| {
             share.map(|share| Point {
                 x: one.period_us as f64,
@@ -560,7 +555,6 @@ mod charts {
                     let m = c.throttle_latency_ns.as_ref()?;
                     let y = [m.median, m.p99, m.max][i]?;
                     Some(Point {
-                        #[allow(clippy::cast_precision_loss)]
                         x: c.cpus as f64,
                         y,
                         interval: m.median_ci95.filter(|_| i == 0),
@@ -622,7 +616,6 @@ mod charts {
                     interval: None,
                     text: figure(value),
                 };
-                #[allow(clippy::cast_precision_loss)]
                 let mut bars: Vec<_> = core
                     .budget_events
                     .map(|budget| bar(0, budget as f64))

@@ -143,7 +143,6 @@ fn cores(summary: &Summary) -> impl Iterator<Item = (&Case, &Core)> {
 }
 
 /// The end of the sentence about the budgets; empty if they were not measured.
-#[allow(clippy::cast_precision_loss)]
 fn kept(summary: &Summary) -> String {
     if let Some(failed) = failed(summary) {
         return failed;
@@ -185,7 +184,6 @@ fn kept(summary: &Summary) -> String {
 }
 
 /// Cores that were not held, with the figures of the worst one.
-#[allow(clippy::cast_precision_loss)]
 fn failed(summary: &Summary) -> Option<String> {
     let failed = || cores(summary).filter(|(_, core)| core.held == Some(false));
     let excess = |core: &Core| {
@@ -307,7 +305,6 @@ fn victim_table(cases: &[&Case]) -> Table {
 }
 
 /// Mean of the measured values.
-#[allow(clippy::cast_precision_loss)]
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (sum, count) = values.fold((0.0, 0usize), |(sum, count), v| (sum + v, count + 1));
     (count > 0).then(|| sum / count as f64)
@@ -557,7 +554,6 @@ mod charts {
                     if !alone && kind_of(case).as_ref() != Some(kind) {
                         continue;
                     }
-                    #[allow(clippy::cast_precision_loss)]
                     let x = case.aggressors.len() as f64;
                     let Some(y) = case.slowdown.or(if alone && case.guard.is_none() {
                         Some(1.0)

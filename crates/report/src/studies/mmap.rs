@@ -326,7 +326,6 @@ fn setup(summary: &Summary) -> Table {
         let over =
             |metric: &Option<Metric>, by: f64| optional(median(metric).map(|value| value / by));
         let mut row = heads(case);
-        #[allow(clippy::cast_precision_loss)]
         let huge = case.huge_bytes as f64 / f64::from(1 << 20);
         row.extend([
             over(&case.map, 1e3),
@@ -434,7 +433,6 @@ fn competition(summary: &Summary) -> Table {
         let rivals: &[Competitor] = case.competitors.as_deref().unwrap_or_default();
         let mut touched: Vec<u64> = rivals.iter().map(|rival| rival.touched_bytes).collect();
         touched.sort_unstable();
-        #[allow(clippy::cast_precision_loss)]
         let middle = touched
             .get(touched.len() / 2)
             .map(|bytes| *bytes as f64 / f64::from(1 << 20));

@@ -190,7 +190,6 @@ mod charts {
         figures
     }
 
-    #[allow(clippy::cast_precision_loss)]
     fn line<'a>(name: &str, nth: usize, cases: impl Iterator<Item = &'a Case>) -> Line {
         let point = |case: &Case| {
             let spread = case.error.as_ref().filter(|metric| metric.samples > 1);
@@ -210,7 +209,6 @@ mod charts {
         }
     }
 
-    #[allow(clippy::cast_precision_loss)]
     fn chart(title: &str, mut lines: Vec<Line>) -> Option<Chart> {
         lines.retain(|line| !line.points.is_empty());
         let mut workers: Vec<f64> = lines

@@ -178,7 +178,6 @@ mod charts {
         sizes.iter().filter_map(of_size).collect()
     }
 
-    #[allow(clippy::cast_precision_loss)]
     fn point(
         summary: &Summary,
         recorded: &Recorded,

@@ -28,7 +28,6 @@ fn of_unguarded(case: &Case, summary: &Summary) -> Option<f64> {
 }
 
 /// A time of the settings, in microseconds.
-#[allow(clippy::cast_precision_loss)]
 fn time_of(us: u64) -> String {
     time_text(us as f64 * 1e3)
 }
@@ -308,7 +307,6 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
 }
 
 /// Relative change of a number, percent: `-10.0`.
-#[allow(clippy::cast_precision_loss)]
 fn change(is: u64, were: u64) -> String {
     format!("{:+.1}", 100.0 * (were as f64 / is as f64 - 1.0))
 }
@@ -396,7 +394,6 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
         ),
     ];
     lines.retain(|line| !line.points.is_empty());
-    #[allow(clippy::cast_precision_loss)]
     let ms = |us: u64| us as f64 / 1e3;
     let limit = whole.deadline_us - whole.margin_us.min(whole.deadline_us);
     let tried = XyChart {

@@ -34,7 +34,6 @@ struct Deadlines {
 }
 
 impl Deadlines {
-    #[allow(clippy::cast_precision_loss)]
     fn of(case: &Case) -> Option<Self> {
         Some(Self {
             missed: case.misses? as f64,
@@ -195,7 +194,6 @@ fn deadlines(summary: &Summary, cases: &[&Case]) -> Table {
 }
 
 /// The task in a sentence; empty if the run doesn't describe it.
-#[allow(clippy::cast_precision_loss)]
 fn task(summary: &Summary) -> String {
     let Whole {
         frame_bytes,
@@ -344,7 +342,6 @@ mod charts {
     const LONG_TAIL: f64 = 8.0;
 
     pub(crate) fn figures(summary: &Summary, recorded: &Recorded) -> Vec<Figure> {
-        #[allow(clippy::cast_precision_loss)]
         let deadline = summary.whole.deadline_ns.map(|ns| ns as f64);
         let deadline = deadline.map(|ns| Reference {
             value: ns / MS,

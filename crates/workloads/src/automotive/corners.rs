@@ -78,7 +78,6 @@ impl Corners {
             for x in RADIUS..image.width - RADIUS {
                 let response = responses[image.place(x, y)];
                 if response > 0 && largest(responses, image.width, x, y) {
-                    #[allow(clippy::cast_possible_truncation)]
                     // an image of 2^32 pixels a row is none
                     found.push(Corner {
                         x: x as u32,
@@ -92,7 +91,6 @@ impl Corners {
 }
 
 /// True if all pixels of the mask from the nucleus towards the USAN's centre of gravity belong to the USAN.
-#[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // within the mask
 fn contiguous(image: &Image, x: usize, y: usize, moments: &Moments) -> bool {
     // Step one pixel along the longer axis; round the other coordinate to the nearest pixel.
     let length = moments.x.abs().max(moments.y.abs());

@@ -107,7 +107,7 @@ fn smoothed(framed: &Image, x: usize, y: usize) -> Option<u8> {
             weighted += weight * u32::from(*pixel);
         }
     }
-    #[allow(clippy::cast_possible_truncation)] // a mean of bytes
+    // A mean of bytes is a byte.
     (weights != 0).then(|| ((weighted + weights / 2) / weights) as u8)
 }
 

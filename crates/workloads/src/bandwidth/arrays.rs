@@ -92,7 +92,6 @@ impl Load for Arrays {
         self.lines.len() as u64
     }
 
-    #[allow(clippy::cast_possible_truncation)] // places in memory are usize
     fn step(&mut self, units: u64) -> Result<()> {
         let mut left = units as usize;
         self.done += units;

@@ -68,7 +68,6 @@ impl Load for FreshPages {
         self.pages_a_pass
     }
 
-    #[allow(clippy::cast_possible_truncation)] // at most PAGES_A_STEP
     fn step(&mut self, units: u64) -> Result<()> {
         let mapping = Mapping::anonymous(units as usize * self.page)?;
         // SAFETY: the mapping has that many pages.
@@ -80,7 +79,6 @@ impl Load for FreshPages {
         Ok(())
     }
 
-    #[allow(clippy::cast_possible_truncation)] // 256
     fn floor(&mut self) -> Result<f64> {
         let begin = clock::now_ns();
         let times = 64;

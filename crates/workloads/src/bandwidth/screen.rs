@@ -114,7 +114,6 @@ impl Load for Screen {
         self.rows as u64
     }
 
-    #[allow(clippy::cast_possible_truncation)] // places in memory are usize
     fn step(&mut self, units: u64) -> Result<()> {
         for _ in 0..units {
             let row = (self.done % self.pass()) as usize;

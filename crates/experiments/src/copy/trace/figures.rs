@@ -104,7 +104,6 @@ fn sums(function: Function, size: &SizeStatistics) -> Case {
 }
 
 /// The times: percentiles over the sampled copies, everything else over all copies.
-#[allow(clippy::cast_precision_loss)]
 fn time(size: &SizeStatistics) -> Metric {
     let picked: Vec<f64> = size
         .sampled()
@@ -123,7 +122,6 @@ fn time(size: &SizeStatistics) -> Metric {
     }
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn times<'a>(
     name: &'a str,
     size: &'a SizeStatistics,

@@ -101,7 +101,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let outcome = latency::run(&config, &Stop::new(), &mut ())?;
 
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let maxbw_mib_s = outcome.mib_s.floor().max(1.0) as u64;
     let told = match memwarden_guard::running() {
         Ok(mut guard) => guard.set_maxbw(maxbw_mib_s).map(|()| true)?,

@@ -101,7 +101,6 @@ fn amount(request: &Request) -> anyhow::Result<Request> {
 }
 
 /// One line, as for cores; the summary in JSON has more.
-#[allow(clippy::cast_precision_loss)]
 fn text(summary: &Summary) -> String {
     let terms = &summary.terms;
     let budget = terms.budget_mib_s.zip(terms.budget_events);

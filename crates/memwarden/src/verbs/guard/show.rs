@@ -127,7 +127,6 @@ fn sum(control: &Control) -> String {
     }
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn row(settings: &Settings, core: &CoreStatistics) -> Vec<String> {
     let control = &settings.control;
     let mib_s = |events: f64| {

@@ -223,13 +223,11 @@ impl Watch {
         }
     }
 
-    #[allow(clippy::cast_precision_loss)]
     fn budget_mib_s(&self, budget: Events) -> Option<f64> {
         let control = &self.settings.control;
         budget.map(|events| mib_s(events as f64, control.period_us, control.bytes_per_event))
     }
 
-    #[allow(clippy::cast_precision_loss)]
     fn rate(&self, events: u64, duration_s: f64) -> f64 {
         if duration_s > 0.0 {
             let bytes = events as f64 * self.settings.control.bytes_per_event as f64;
@@ -316,7 +314,6 @@ fn not_held(since: &CoreStatistics, changed: bool) -> Option<String> {
 }
 
 /// Events beyond the assigned ones, in percent of these; none if the core was held.
-#[allow(clippy::cast_precision_loss)]
 fn excess_percent(of: &ResourceStatistics) -> Option<f64> {
     // The periods at both ends are only partly the command's.
     let allowed = of.assigned as f64 * (1.0 + TOLERANCE) + of.budget? as f64;

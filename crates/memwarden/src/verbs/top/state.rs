@@ -149,7 +149,6 @@ impl State {
             ] {
                 let Some(rates) = rates else { continue };
                 let events = budgets.get(&core.cpu).copied().flatten();
-                #[allow(clippy::cast_precision_loss)]
                 let budget = events
                     .map(|events| mib_s(events as f64, control.period_us, control.bytes_per_event));
                 if rates.budget_mib_s != budget {

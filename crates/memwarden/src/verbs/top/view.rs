@@ -531,7 +531,6 @@ fn bar<'a>(theme: Theme, share: Option<f64>, width: usize) -> Vec<Span<'a>> {
 }
 
 /// MB/s over time. The full height is the budget, or the maximum if that is more.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn history(state: &State, theme: Theme, cpu: usize, budget: Option<f64>, width: usize) -> String {
     let Some(history) = state.history.get(&cpu) else {
         return " ".repeat(width);

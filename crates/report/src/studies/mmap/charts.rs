@@ -143,7 +143,6 @@ fn sweep(summary: &Summary, (what, share): Share) -> Option<Figure> {
                 let case = alone(summary).find(|case| {
                     case.mapping == mapping && case.access == *order && case.locality == *at
                 })?;
-                #[allow(clippy::cast_precision_loss)]
                 Some(Point {
                     x: *at as f64,
                     y: share(case)? * 100.0,
@@ -153,7 +152,6 @@ fn sweep(summary: &Summary, (what, share): Share) -> Option<Figure> {
             .collect(),
     });
     let lines: Vec<Line> = lines.filter(|line| !line.points.is_empty()).collect();
-    #[allow(clippy::cast_precision_loss)]
     let chart = XyChart {
         title: format!("{what} by locality, {mapping}"),
         x: Axis::new("locality: walks over each 32 KiB", "").log(),
