@@ -70,11 +70,8 @@ impl Child {
         }
         // Standard input is free, and besides stdout and stderr the only descriptor that a child inherits by default: the
         // workload writes its ready line there.
-        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| Error::Process {
-            action: "starting",
-            what: name_of(arguments),
-            source: errno.into(),
-        })?;
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)
+            .map_err(|errno| Error::process("starting", name_of(arguments), errno))?;
         let ready = ["--ready-fd".to_owned(), "0".to_owned()];
         let mut child = Self::spawn(cpus, &[arguments, &ready].concat(), writer.into())?;
         child.ready = Some(reader.into());
@@ -92,11 +89,7 @@ impl Child {
 
     fn spawn(cpus: &CpuSet, arguments: &[String], stdin: Stdio) -> Result<Self, Error> {
         let what = name_of(arguments);
-        let failed = |source| Error::Process {
-            action: "starting",
-            what: what.clone(),
-            source,
-        };
+        let failed = |source| Error::process("starting", &what, source);
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command
             .args(arguments)
@@ -144,11 +137,7 @@ impl Child {
                 Ok(length) => answer.extend_from_slice(&chunk[..length]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(source) => {
-                    return Err(Error::Process {
-                        action: "reading",
-                        what: self.what.clone(),
-                        source,
-                    });
+                    return Err(Error::process("reading", &self.what, source));
                 }
             }
         }
@@ -242,11 +231,7 @@ impl Child {
         match self.process.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(self.broken(format!("ended by itself ({status})"))),
-            Err(source) => Err(Error::Process {
-                action: "watching",
-                what: self.what.clone(),
-                source,
-            }),
+            Err(source) => Err(Error::process("watching", &self.what, source)),
         }
     }
 
@@ -323,11 +308,7 @@ impl Child {
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(source) => {
-                    return Err(Error::Process {
-                        action: "reading",
-                        what: self.what.clone(),
-                        source,
-                    });
+                    return Err(Error::process("reading", &self.what, source));
                 }
             }
         }
@@ -336,11 +317,10 @@ impl Child {
     /// The result in the output. After a terminal's signal, a workload that has printed its result ends with 128 plus
     /// the signal's number.
     fn result(&mut self, text: &[u8], interrupted: bool) -> Result<Value, Error> {
-        let status = self.process.wait().map_err(|source| Error::Process {
-            action: "waiting for",
-            what: self.what.clone(),
-            source,
-        })?;
+        let status = self
+            .process
+            .wait()
+            .map_err(|source| Error::process("waiting for", &self.what, source))?;
         let code = status.code();
         let by_interrupt = interrupted && code.is_some_and(|code| ON_INTERRUPT.contains(&code));
         if !status.success() && !by_interrupt {
@@ -373,11 +353,8 @@ impl Child {
         said.strip_prefix(&named).unwrap_or(said).to_owned()
     }
 
-    fn broken(&self, reason: impl Into<String>) -> Error {
-        Error::Workload {
-            what: self.what.clone(),
-            reason: reason.into(),
-        }
+    fn broken(&self, reason: impl std::fmt::Display) -> Error {
+        Error::workload(&self.what, reason)
     }
 }
 
@@ -413,10 +390,6 @@ pub(crate) fn readable(from: &impl AsFd, what: &str) -> Result<bool, Error> {
     match poll(&mut polled, Some(&LOOK_EVERY)) {
         Ok(count) => Ok(count > 0),
         Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(errno) => Err(Error::Process {
-            action: "watching",
-            what: what.to_owned(),
-            source: errno.into(),
-        }),
+        Err(errno) => Err(Error::process("watching", what, errno)),
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Errors of an experiment.
 
-use std::io;
+use std::{fmt, io};
 
 /// An error, with what was attempted.
 #[derive(Debug, thiserror::Error)]
@@ -43,4 +43,27 @@ pub enum Error {
     /// The run folder.
     #[error(transparent)]
     Run(#[from] memwarden_run::Error),
+}
+
+impl Error {
+    /// A process that could not be started or watched.
+    pub fn process(
+        action: &'static str,
+        what: impl fmt::Display,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        Self::Process {
+            action,
+            what: what.to_string(),
+            source: source.into(),
+        }
+    }
+
+    /// A workload that failed or printed something unreadable.
+    pub fn workload(what: impl fmt::Display, reason: impl fmt::Display) -> Self {
+        Self::Workload {
+            what: what.to_string(),
+            reason: reason.to_string(),
+        }
+    }
 }

@@ -30,11 +30,9 @@ impl Group {
     pub fn start(mut command: Command, what: &str) -> Result<Self, Error> {
         command.process_group(0);
         end_with_us(&mut command, Signal::TERM.as_raw());
-        let leader = command.spawn().map_err(|source| Error::Process {
-            action: "starting",
-            what: what.to_owned(),
-            source,
-        })?;
+        let leader = command
+            .spawn()
+            .map_err(|source| Error::process("starting", what, source))?;
         Ok(Self {
             leader,
             what: what.to_owned(),
@@ -53,11 +51,9 @@ impl Group {
 
     /// Exit status of the leader if it has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>, Error> {
-        self.leader.try_wait().map_err(|source| Error::Process {
-            action: "watching",
-            what: self.what.clone(),
-            source,
-        })
+        self.leader
+            .try_wait()
+            .map_err(|source| Error::process("watching", &self.what, source))
     }
 
     /// Ends all processes of the group: signals first, then kills the remaining ones.

@@ -6,14 +6,13 @@ use std::str::FromStr;
 
 use memwarden_guard::budget::{Amount, Request, Unit};
 use memwarden_guard::{BestEffort, Error as GuardError, Regulator, Resource, Settings, units};
+use memwarden_platform::as_text;
 use memwarden_run::{GuardSettings, title};
-use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
 /// Budgets in the order of the cores, sharing, reclaim, and whether each bank has these budgets.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardSpec {
     budgets: Request,
     /// Sharing after all cores have used their budgets.
@@ -176,19 +175,7 @@ impl FromStr for GuardSpec {
     }
 }
 
-impl TryFrom<String> for GuardSpec {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<Self, Error> {
-        text.parse()
-    }
-}
-
-impl From<GuardSpec> for String {
-    fn from(spec: GuardSpec) -> Self {
-        spec.to_string()
-    }
-}
+as_text!(GuardSpec);
 
 impl fmt::Display for GuardSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

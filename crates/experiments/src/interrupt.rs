@@ -48,11 +48,7 @@ impl Interrupt {
         let caught = Self::default();
         let last = LAST.get_or_init(Arc::default);
         for &signal in signals {
-            let catch = |source| Error::Process {
-                action: "catching",
-                what: format!("signal {signal}"),
-                source,
-            };
+            let catch = |source| Error::process("catching", format!("signal {signal}"), source);
             // Store the numbers first: a thread that sees `came` may read them at once.
             let number = usize::try_from(signal).unwrap_or(0);
             for place in [&caught.signal, last] {

@@ -4,15 +4,14 @@
 use std::fmt;
 use std::str::FromStr;
 
+use memwarden_platform::as_text;
 use memwarden_platform::cpus::CpuSet;
 use memwarden_sim::Platform;
-use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
 /// A workload with its cores.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadSpec {
     workload: String,
     cores: CpuSet,
@@ -24,19 +23,7 @@ impl fmt::Display for LoadSpec {
     }
 }
 
-impl TryFrom<String> for LoadSpec {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<LoadSpec> for String {
-    fn from(load: LoadSpec) -> Self {
-        load.to_string()
-    }
-}
+as_text!(LoadSpec);
 
 impl FromStr for LoadSpec {
     type Err = String;

@@ -14,14 +14,13 @@ use std::str::FromStr;
 
 use memwarden_copies::mymem::{C_DEVICE, Device, IN_KERNEL, InKernel, RUST_DEVICE};
 use memwarden_copies::{Loaded, provide};
+use memwarden_platform::as_text;
 use memwarden_run::{Summary, Whole};
-use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
 /// What to measure.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// A device's file, from user space.
     Device(PathBuf),
@@ -76,19 +75,7 @@ impl FromStr for Subject {
     }
 }
 
-impl TryFrom<String> for Subject {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<Self, Error> {
-        text.parse()
-    }
-}
-
-impl From<Subject> for String {
-    fn from(subject: Subject) -> Self {
-        subject.to_string()
-    }
-}
+as_text!(Subject);
 
 /// An open subject.
 #[derive(Debug)]

@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use memwarden_platform::as_text;
 use memwarden_platform::units::{Size, Time, parse_size};
 use memwarden_run::studies::plan::{self as study, Case, NAME, Summary, Verdict, Verified};
 use memwarden_run::{Existing, GuardSettings, RunFolder, Sample};
@@ -21,8 +22,7 @@ use crate::loads::{self, LoadSpec};
 use crate::{Error, Interrupt, Progress, Settings, Simulated};
 
 /// A task in the form of the command line: `NAME:frame=BYTES,period=TIME,deadline=TIME@CORE`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskSpec {
     /// Its name.
     pub name: String,
@@ -46,19 +46,7 @@ impl fmt::Display for TaskSpec {
     }
 }
 
-impl TryFrom<String> for TaskSpec {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<TaskSpec> for String {
-    fn from(task: TaskSpec) -> Self {
-        task.to_string()
-    }
-}
+as_text!(TaskSpec);
 
 impl FromStr for TaskSpec {
     type Err = String;

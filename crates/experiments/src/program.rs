@@ -137,11 +137,8 @@ pub fn run(config: &Config, stop: &Stop, late: &mut Late) -> Result<Outcome, Err
     let mut driver = Driver {
         config,
         stop,
-        errors: tempfile::tempfile().map_err(|source| Error::Process {
-            action: "making a file for the errors of",
-            what: what.clone(),
-            source,
-        })?,
+        errors: tempfile::tempfile()
+            .map_err(|source| Error::process("making a file for the errors of", &what, source))?,
         what,
         in_shell,
         jobs: Vec::new(),
@@ -634,19 +631,12 @@ impl Driver<'_> {
         forgotten.map_err(|source| self.system("emptying the file for the errors of", source))
     }
 
-    fn broken(&self, reason: impl Into<String>) -> Error {
-        Error::Workload {
-            what: self.what.clone(),
-            reason: reason.into(),
-        }
+    fn broken(&self, reason: impl std::fmt::Display) -> Error {
+        Error::workload(&self.what, reason)
     }
 
     fn system(&self, action: &'static str, source: std::io::Error) -> Error {
-        Error::Process {
-            action,
-            what: self.what.clone(),
-            source,
-        }
+        Error::process(action, &self.what, source)
     }
 }
 

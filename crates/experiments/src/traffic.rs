@@ -187,9 +187,11 @@ struct Made {
 
 impl Request {
     fn made_by(&self, child: &mut Child, interrupt: &Interrupt) -> Result<Made, Error> {
-        let broken = |what: &str, error: &serde_json::Error| Error::Workload {
-            what: format!("bandwidth:{}", self.access),
-            reason: format!("{what}: {error}"),
+        let broken = |what: &str, error: &serde_json::Error| {
+            Error::workload(
+                format!("bandwidth:{}", self.access),
+                format!("{what}: {error}"),
+            )
         };
         let line = serde_json::to_string(self).map_err(|error| broken("no request", &error))?;
         let answer = child.ask(&line, interrupt)?;
@@ -271,13 +273,7 @@ impl Buffers {
 /// # Errors
 /// When a line is no request, its traffic can't be made, or there is no reader any more.
 pub fn serve(cpu: usize, requests: impl BufRead, mut answers: impl Write) -> Result<(), Error> {
-    let failed = |action| {
-        move |source| Error::Process {
-            action,
-            what: "the self-test".into(),
-            source,
-        }
-    };
+    let failed = |action| move |source| Error::process(action, "the self-test", source);
     Placement {
         cpu: Some(cpu),
         ..Placement::default()

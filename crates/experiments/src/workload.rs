@@ -4,10 +4,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use memwarden_platform::as_text;
 use memwarden_platform::units::{Size, Time};
 use memwarden_sim::workload::{BANK, split_bank};
 use memwarden_workloads::bandwidth::Access;
-use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::program::Delimiter;
@@ -19,8 +19,7 @@ const FRESH_PAGES: &str = "fresh-pages";
 pub(crate) const COMMAND: &str = "cmd:";
 
 /// `latency`, `bandwidth:KIND`, either in one bank (`latency:bank=0`), `trace:FILE` or `cmd: COMMAND`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Workload {
     /// A pointer chase.
     Latency,
@@ -210,19 +209,7 @@ impl FromStr for Workload {
     }
 }
 
-impl TryFrom<String> for Workload {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<Self, Error> {
-        text.parse()
-    }
-}
-
-impl From<Workload> for String {
-    fn from(workload: Workload) -> Self {
-        workload.to_string()
-    }
-}
+as_text!(Workload);
 
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

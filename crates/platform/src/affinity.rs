@@ -26,9 +26,11 @@ pub fn pin(cpu: usize) -> Result<()> {
 
 /// Restricts the calling thread to `set`.
 pub fn set(set: CpuSet) -> Result<()> {
-    set_mask(&mask(&set)).map_err(|source| Error::System {
-        attempt: format!("pin to CPU {set} (is it in this cgroup's cpuset?)"),
-        source,
+    set_mask(&mask(&set)).map_err(|source| {
+        Error::system(
+            format!("pin to CPU {set} (is it in this cgroup's cpuset?)"),
+            source,
+        )
     })
 }
 

@@ -96,10 +96,10 @@ pub fn sleep_until(deadline_ns: u64) -> Result<()> {
     };
     match rc {
         0 | libc::EINTR => Ok(()),
-        errno => Err(Error::System {
-            attempt: "sleep".into(),
-            source: std::io::Error::from_raw_os_error(errno),
-        }),
+        errno => Err(Error::system(
+            "sleep",
+            std::io::Error::from_raw_os_error(errno),
+        )),
     }
 }
 

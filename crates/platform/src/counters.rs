@@ -335,10 +335,7 @@ impl Counting {
             let event = event.ok_or_else(|| Error::Invalid(format!("event {name}: not known")))?;
             let leader = events.first().map_or(-1, AsRawFd::as_raw_fd);
             let opened = open(event, user_only, leader);
-            events.push(opened.map_err(|source| Error::System {
-                attempt: format!("count {name}"),
-                source,
-            })?);
+            events.push(opened.map_err(|source| Error::system(format!("count {name}"), source))?);
         }
         Ok(Self { events, user_only })
     }
@@ -370,10 +367,7 @@ impl Counting {
             Ok(u64::from_ne_bytes(value))
         };
         let counts: std::io::Result<Vec<u64>> = self.events.iter().map(read).collect();
-        counts.map_err(|source| Error::System {
-            attempt: "read a counter".into(),
-            source,
-        })
+        counts.map_err(|source| Error::system("read a counter", source))
     }
 
     /// Makes a request for the whole group.

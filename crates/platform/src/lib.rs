@@ -41,10 +41,13 @@ pub mod spin;
 pub mod swap;
 pub mod symbols;
 pub mod task;
+pub mod text;
 pub mod text_or_bytes;
 pub mod throttle_thread;
 pub mod units;
 pub mod usage;
+
+use std::fmt;
 
 pub use root::Root;
 
@@ -67,13 +70,18 @@ pub enum Error {
 }
 
 impl Error {
+    /// A failed system call or file access, with what was attempted.
+    pub fn system(attempt: impl fmt::Display, source: impl Into<std::io::Error>) -> Self {
+        Self::System {
+            attempt: attempt.to_string(),
+            source: source.into(),
+        }
+    }
+
     /// The last errno, with what was attempted.
     #[must_use]
-    pub fn last(attempt: impl Into<String>) -> Self {
-        Self::System {
-            attempt: attempt.into(),
-            source: std::io::Error::last_os_error(),
-        }
+    pub fn last(attempt: impl fmt::Display) -> Self {
+        Self::system(attempt, std::io::Error::last_os_error())
     }
 }
 

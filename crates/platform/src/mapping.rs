@@ -32,10 +32,8 @@ unsafe impl Send for Mapping {}
 impl Mapping {
     /// Maps `bytes` of normal pages.
     pub fn anonymous(bytes: usize) -> Result<Self> {
-        Self::map(bytes, 0).map_err(|source| Error::System {
-            attempt: format!("map {}", size_text(bytes as u64)),
-            source,
-        })
+        Self::map(bytes, 0)
+            .map_err(|source| Error::system(format!("map {}", size_text(bytes as u64)), source))
     }
 
     /// Maps `bytes`, rounded up to the default huge page size, from the pool of
@@ -47,13 +45,10 @@ impl Mapping {
             )
         })?;
         let pages = bytes.div_ceil(page);
-        Self::map(pages * page, libc::MAP_HUGETLB).map_err(|source| Error::System {
-            attempt: format!(
+        Self::map(pages * page, libc::MAP_HUGETLB).map_err(|source| Error::system(format!(
                 "map {pages} huge pages of {} (reserve them: echo {pages} > /proc/sys/vm/nr_hugepages)",
                 size_text(page as u64)
-            ),
-            source,
-        })
+            ), source))
     }
 
     #[inline]

@@ -48,9 +48,11 @@ fn place(root: &Root) -> Result<(PathBuf, Version)> {
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).map_err(|source| Error::System {
-        attempt: format!("write {text} to {} (needs root)", path.display()),
-        source,
+    fs::write(path, text).map_err(|source| {
+        Error::system(
+            format!("write {text} to {} (needs root)", path.display()),
+            source,
+        )
     })
 }
 
@@ -104,12 +106,14 @@ impl MemoryGroup {
             version,
             switched_on,
         };
-        fs::create_dir(&group.folder).map_err(|source| Error::System {
-            attempt: format!(
-                "make the control group {} (needs root)",
-                group.folder.display()
-            ),
-            source,
+        fs::create_dir(&group.folder).map_err(|source| {
+            Error::system(
+                format!(
+                    "make the control group {} (needs root)",
+                    group.folder.display()
+                ),
+                source,
+            )
         })?;
         let limit = match version {
             Version::First => "memory.limit_in_bytes",

@@ -27,9 +27,11 @@ impl Score {
     /// When the kernel refuses.
     pub fn set(score: i32) -> Result<Self> {
         let before = Root::system().read(SCORE)?;
-        std::fs::write(SCORE, score.to_string()).map_err(|source| Error::System {
-            attempt: format!("set oom_score_adj to {score} (a lower one needs CAP_SYS_RESOURCE)"),
-            source,
+        std::fs::write(SCORE, score.to_string()).map_err(|source| {
+            Error::system(
+                format!("set oom_score_adj to {score} (a lower one needs CAP_SYS_RESOURCE)"),
+                source,
+            )
         })?;
         Ok(Self { before })
     }

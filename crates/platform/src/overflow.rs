@@ -261,15 +261,17 @@ impl OverflowCounter {
         // A group's counter can't be pinned; these times tell whether it was multiplexed. A CPU's tell whether it still
         // counts ([`Standstill`]).
         attributes.read_format = TIMES;
-        let system = |source| Error::System {
-            attempt: match code.config1 {
-                0 => format!("count event {}:{:#x} on CPU {cpu}", code.kind, code.config),
-                mask => format!(
-                    "count event {}:{:#x}:config1={mask:#x} on CPU {cpu}",
-                    code.kind, code.config
-                ),
-            },
-            source,
+        let system = |source| {
+            Error::system(
+                match code.config1 {
+                    0 => format!("count event {}:{:#x} on CPU {cpu}", code.kind, code.config),
+                    mask => format!(
+                        "count event {}:{:#x}:config1={mask:#x} on CPU {cpu}",
+                        code.kind, code.config
+                    ),
+                },
+                source,
+            )
         };
         let file = open(&mut attributes, cpu, of).map_err(system)?;
         let buffer = Buffer::map(&file, COUNTER_PAGES).map_err(system)?;
@@ -415,10 +417,8 @@ impl IdleWitness {
         let mut attributes = attributes(EventCode::DUMMY);
         attributes.set_context_switch(1);
         attributes.set_disabled(1);
-        let system = |source| Error::System {
-            attempt: format!("watch the context switches of CPU {cpu}"),
-            source,
-        };
+        let system =
+            |source| Error::system(format!("watch the context switches of CPU {cpu}"), source);
         let file = open(&mut attributes, cpu, Of::Cpu).map_err(system)?;
         let buffer = Buffer::map(&file, WITNESS_PAGES).map_err(system)?;
         Ok(Self {

@@ -18,11 +18,11 @@ const FRAME: u64 = (1 << 55) - 1;
 /// Every page must have been touched. Without huge pages or a locked mapping the
 /// kernel may move a page later (compaction), so query shortly before use.
 pub fn physical_pages(mapping: &Mapping) -> Result<Vec<u64>> {
-    let failed = |source| Error::System {
-        attempt:
-            "read /proc/self/pagemap (physical addresses need CONFIG_PROC_PAGE_MONITOR and root)"
-                .to_owned(),
-        source,
+    let failed = |source| {
+        Error::system(
+            "read /proc/self/pagemap (physical addresses need CONFIG_PROC_PAGE_MONITOR and root)",
+            source,
+        )
     };
     let page = page_bytes();
     let mut entries = vec![0_u8; mapping.bytes() / page * 8];

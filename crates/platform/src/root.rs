@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The directory above `/proc`, `/sys` and `/lib`: the machine's root, or a saved tree.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::{Error, Result};
 
@@ -22,12 +22,6 @@ impl Root {
         Self(directory.into())
     }
 
-    /// True for the running machine, on which live system calls make sense.
-    #[must_use]
-    pub fn is_system(&self) -> bool {
-        self.0 == Path::new("/")
-    }
-
     /// `path` (with or without its leading slash) below this root.
     #[must_use]
     pub fn path(&self, path: &str) -> PathBuf {
@@ -38,10 +32,7 @@ impl Root {
     pub fn read(&self, path: &str) -> Result<String> {
         std::fs::read_to_string(self.path(path))
             .map(|text| text.trim().to_owned())
-            .map_err(|source| Error::System {
-                attempt: format!("read {path}"),
-                source,
-            })
+            .map_err(|source| Error::system(format!("read {path}"), source))
     }
 
     /// Like [`Root::read`]; `None` if the file is missing or unreadable.

@@ -36,10 +36,7 @@ pub fn set_fifo(priority: i32) -> Result<()> {
         )));
     }
     set_policy(libc::SCHED_FIFO, priority)
-        .map_err(|source| Error::System {
-            attempt: format!("get SCHED_FIFO priority {priority} (needs root or CAP_SYS_NICE, and a cgroup with real-time time)"),
-            source,
-        })
+        .map_err(|source| Error::system(format!("get SCHED_FIFO priority {priority} (needs root or CAP_SYS_NICE, and a cgroup with real-time time)"), source))
 }
 
 /// Puts the calling thread under SCHED_DEADLINE: `runtime_ns` of each `period_ns` are reserved for it, ahead of all
@@ -80,14 +77,6 @@ pub fn set_deadline(runtime_ns: u64, period_ns: u64) -> Result<()> {
     Err(Error::last(format!(
         "get {runtime_ns} ns of each {period_ns} ns under SCHED_DEADLINE"
     )))
-}
-
-/// Returns the calling thread to the normal policy.
-pub fn set_normal() -> Result<()> {
-    set_policy(libc::SCHED_OTHER, 0).map_err(|source| Error::System {
-        attempt: "return to the normal scheduling policy".into(),
-        source,
-    })
 }
 
 pub(crate) fn set_policy(policy: i32, priority: i32) -> std::io::Result<()> {

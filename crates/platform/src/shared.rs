@@ -38,10 +38,8 @@ impl SharedWords {
         // SAFETY: a descriptor that the kernel just created for us.
         let file = unsafe { File::from_raw_fd(fd) };
         let bytes = (count * size_of::<u64>()) as u64;
-        file.set_len(bytes).map_err(|source| Error::System {
-            attempt: "make shared memory".into(),
-            source,
-        })?;
+        file.set_len(bytes)
+            .map_err(|source| Error::system("make shared memory", source))?;
         Self::map(file)
     }
 
@@ -54,10 +52,7 @@ impl SharedWords {
     }
 
     fn map(file: File) -> Result<Self> {
-        let system = |source| Error::System {
-            attempt: "map shared memory".into(),
-            source,
-        };
+        let system = |source| Error::system("map shared memory", source);
         let bytes = file.metadata().map_err(system)?.len();
         let bytes = usize::try_from(bytes).unwrap_or(0);
         if bytes < size_of::<u64>() {

@@ -54,12 +54,14 @@ impl Swap {
                 device.display()
             )));
         }
-        write_header(device).map_err(|source| Error::System {
-            attempt: format!(
-                "make a swap of {} (modprobe brd makes /dev/ram0)",
-                device.display()
-            ),
-            source,
+        write_header(device).map_err(|source| {
+            Error::system(
+                format!(
+                    "make a swap of {} (modprobe brd makes /dev/ram0)",
+                    device.display()
+                ),
+                source,
+            )
         })?;
         let path = CString::new(device.as_os_str().as_bytes())
             .map_err(|_| Error::Invalid("a path has no byte 0".into()))?;

@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::de::{Error as _, IntoDeserializer};
+use serde::de::IntoDeserializer;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Error, Result};
@@ -362,32 +362,8 @@ impl fmt::Display for Time {
     }
 }
 
-/// Both are text in files.
-macro_rules! as_text {
-    ($type:ty, $what:literal) => {
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(
-                &self,
-                serializer: S,
-            ) -> std::result::Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(
-                deserializer: D,
-            ) -> std::result::Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                text.parse().map_err(|error| {
-                    D::Error::custom(format!(concat!($what, " `{}`: {}"), text, error))
-                })
-            }
-        }
-    };
-}
-as_text!(Size, "size");
-as_text!(Time, "time");
+crate::as_text!(Size, |text, error| format!("size `{text}`: {error}"));
+crate::as_text!(Time, |text, error| format!("time `{text}`: {error}"));
 
 /// For serde's `with`: an optional size, which is an empty text in files.
 pub mod or_empty {

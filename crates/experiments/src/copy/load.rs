@@ -111,19 +111,14 @@ impl Running {
                     Ok(Err(error)) => error.to_string(),
                     _ => "it ended".into(),
                 };
-                Err(Error::Workload {
-                    what: "copying thread of --load heavy".into(),
-                    reason,
-                })
+                Err(Error::workload("copying thread of --load heavy", reason))
             }
         }
     }
 
     fn copy_on(&mut self, cpu: usize) -> Result<(), Error> {
-        let failed = |source: io::Error| Error::Process {
-            action: "starting",
-            what: "the copying thread of --load heavy".into(),
-            source,
+        let failed = |source: io::Error| {
+            Error::process("starting", "the copying thread of --load heavy", source)
         };
         let file = rustix::fs::memfd_create("memwarden-load", rustix::fs::MemfdFlags::CLOEXEC)
             .map_err(|errno| failed(errno.into()))?;

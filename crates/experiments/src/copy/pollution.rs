@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use memwarden_copies::cftu;
 use memwarden_platform::Root;
+use memwarden_platform::as_text;
 use memwarden_platform::clock;
 use memwarden_platform::counters::{self, Counting};
 use memwarden_platform::names::unknown;
@@ -52,8 +53,7 @@ pub enum System {
 }
 
 /// A repeated copy, such as `from:224`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pair {
     /// Direction.
     pub operation: Operation,
@@ -86,19 +86,7 @@ impl FromStr for Pair {
     }
 }
 
-impl TryFrom<String> for Pair {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<Self, Error> {
-        text.parse()
-    }
-}
-
-impl From<Pair> for String {
-    fn from(pair: Pair) -> Self {
-        pair.to_string()
-    }
-}
+as_text!(Pair);
 
 /// The experiment's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

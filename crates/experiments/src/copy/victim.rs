@@ -28,11 +28,9 @@ impl Victim {
         if checksum == self.prepared.checksum() {
             return Ok([begin_ns, end_ns]);
         }
-        Err(Error::Workload {
-            what: self.name.into(),
-            reason:
-                "its result differs from the first run's: this machine's memory or CPU is faulty"
-                    .into(),
-        })
+        Err(Error::workload(
+            self.name,
+            "its result differs from the first run's: this machine's memory or CPU is faulty",
+        ))
     }
 }

@@ -147,10 +147,7 @@ fn measure(
         let elapsed = result
             .get("elapsed_ns")
             .and_then(serde_json::Value::as_f64)
-            .ok_or_else(|| Error::Workload {
-                what: workload.to_string(),
-                reason: "gave no elapsed_ns".into(),
-            })?;
+            .ok_or_else(|| Error::workload(&workload, "gave no elapsed_ns"))?;
         bench.keep(&Sample::new(&case, repeat, "work", "elapsed_ns", "ns", elapsed).on_cpu(0))?;
         all.push(elapsed);
     }

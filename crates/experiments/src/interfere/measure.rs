@@ -236,12 +236,12 @@ fn of_the_case(mut recording: Recording, begun_ns: u64) -> Recording {
 fn on_its_cpu(workload: &Workload, cpu: usize, result: &Value) -> Result<(), Error> {
     match result.get("cpu").and_then(Value::as_u64) {
         Some(ended_on) if usize::try_from(ended_on) == Ok(cpu) => Ok(()),
-        ended_on => Err(Error::Workload {
-            what: workload.to_string(),
-            reason: format!(
+        ended_on => Err(Error::workload(
+            workload,
+            format!(
                 "was pinned to CPU {cpu} and ended on {ended_on:?}: its CPU affinity was changed meanwhile"
             ),
-        }),
+        )),
     }
 }
 
@@ -254,20 +254,14 @@ fn job_times(workload: &Workload, result: &Value) -> Result<Vec<f64>, Error> {
         .collect();
     times
         .filter(|times| !times.is_empty())
-        .ok_or_else(|| Error::Workload {
-            what: workload.to_string(),
-            reason: "gave no times of its jobs".into(),
-        })
+        .ok_or_else(|| Error::workload(workload, "gave no times of its jobs"))
 }
 
 fn figure(workload: &Workload, key: &str, result: &Value) -> Result<f64, Error> {
     result
         .get(key)
         .and_then(Value::as_f64)
-        .ok_or_else(|| Error::Workload {
-            what: workload.to_string(),
-            reason: format!("gave no {key}"),
-        })
+        .ok_or_else(|| Error::workload(workload, format!("gave no {key}")))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use memwarden_cachesim::platforms;
+use memwarden_platform::as_text;
 use memwarden_platform::mapping::kind::Kind;
 use memwarden_platform::names::unknown;
 use memwarden_workloads::mapped::{self, Walk};
@@ -18,8 +19,7 @@ use crate::settings::not_twice;
 use crate::{Error, Settings};
 
 /// A way to map memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Way(pub Kind);
 
 impl fmt::Display for Way {
@@ -40,19 +40,7 @@ impl FromStr for Way {
     }
 }
 
-impl TryFrom<String> for Way {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<Way> for String {
-    fn from(way: Way) -> Self {
-        way.name().into()
-    }
-}
+as_text!(Way);
 
 impl Way {
     /// Every one.

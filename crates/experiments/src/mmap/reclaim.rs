@@ -147,10 +147,12 @@ impl Switch {
     }
 
     fn set(&self, value: u8) -> Result<(), Error> {
-        fs::write(&self.path, value.to_string()).map_err(|source| Error::Process {
-            action: "setting",
-            what: format!("{} (needs root)", self.path.display()),
-            source,
+        fs::write(&self.path, value.to_string()).map_err(|source| {
+            Error::process(
+                "setting",
+                format!("{} (needs root)", self.path.display()),
+                source,
+            )
         })
     }
 }
@@ -241,10 +243,7 @@ fn once(config: &Config, interrupt: &Interrupt) -> Result<Outcome, Error> {
                 } else {
                     format!("it ended too early ({ended:?})")
                 };
-                return Err(Error::Workload {
-                    what: "pages in use".into(),
-                    reason: why,
-                });
+                return Err(Error::workload("pages in use", why));
             }
             None => std::thread::sleep(LOOK_EVERY),
         }

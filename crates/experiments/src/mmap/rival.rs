@@ -186,11 +186,7 @@ impl Rival {
 
 /// Starts memwarden itself as a competitor.
 fn program(limit_bytes: u64, words: &Words, cpus: &CpuSet) -> Result<Program, Error> {
-    let failed = |source| Error::Process {
-        action: "starting",
-        what: "a competitor".into(),
-        source,
-    };
+    let failed = |source| Error::process("starting", "a competitor", source);
     let descriptor = words.hand_over()?.as_raw_fd();
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command

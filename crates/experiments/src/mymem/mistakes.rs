@@ -583,11 +583,7 @@ fn programs(path: &Path, exclusive: bool) -> Result<(&'static str, Found), Error
             .env("LC_ALL", "C")
             .stdin(Stdio::null())
             .output()
-            .map_err(|source| Error::Process {
-                action: "start",
-                what: "sh".into(),
-                source,
-            })?;
+            .map_err(|source| Error::process("start", "sh", source))?;
         opened += usize::from(output.status.success());
         busy += usize::from(String::from_utf8_lossy(&output.stderr).contains("busy"));
     }

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use memwarden_guard::StartOptions;
 use memwarden_guard::units::period_us;
+use memwarden_platform::as_text;
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::units::{Size, Time, or_empty};
 use memwarden_run::Existing;
@@ -22,8 +23,7 @@ use crate::workload::program;
 use crate::{Backend, Error, GuardSpec, Interrupt, Progress, Settings, Simulated, Workload};
 
 /// A guard's settings, or `none`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting(pub Option<GuardSpec>);
 
 impl FromStr for Setting {
@@ -46,19 +46,7 @@ impl fmt::Display for Setting {
     }
 }
 
-impl TryFrom<String> for Setting {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<Self, Error> {
-        text.parse()
-    }
-}
-
-impl From<Setting> for String {
-    fn from(setting: Setting) -> Self {
-        setting.to_string()
-    }
-}
+as_text!(Setting);
 
 /// The experiment's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

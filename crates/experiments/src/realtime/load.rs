@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use memwarden_platform::as_text;
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::units::Size;
 use memwarden_platform::{Root, process};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::xserver::Xserver;
@@ -27,8 +27,7 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 const SCREEN: &str = "screen";
 
 /// A load in the form of the command line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Load {
     /// A workload of memwarden, on each of the load's CPUs. `screen` is short for `bandwidth:screen`.
     Workload(Workload),
@@ -132,19 +131,7 @@ impl fmt::Display for Load {
     }
 }
 
-impl TryFrom<String> for Load {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<Self, Error> {
-        text.parse()
-    }
-}
-
-impl From<Load> for String {
-    fn from(load: Load) -> Self {
-        load.to_string()
-    }
-}
+as_text!(Load);
 
 /// Where a load runs, and with what.
 #[derive(Debug, Clone, Copy)]
@@ -278,24 +265,20 @@ impl Running {
 /// Opens the file for a program's errors.
 pub(super) fn log(path: &Path) -> Result<File, Error> {
     let open = File::options().create(true).append(true).open(path);
-    open.map_err(|source| Error::Process {
-        action: "opening",
-        what: path.display().to_string(),
-        source,
-    })
+    open.map_err(|source| Error::process("opening", path.display(), source))
 }
 
 /// Fails if the load has ended before the task.
 pub(super) fn still_runs(group: &mut Group, what: &str) -> Result<(), Error> {
     match group.ended()? {
         None => Ok(()),
-        Some(status) => Err(Error::Workload {
-            what: what.to_owned(),
-            reason: format!(
+        Some(status) => Err(Error::workload(
+            what,
+            format!(
                 "ended ({status}) before the task did: give a load that runs until it is ended; its standard error is \
                  in load.log"
             ),
-        }),
+        )),
     }
 }
 
@@ -335,12 +318,12 @@ fn end_workloads(
         let result = child.collect()?;
         let ended_on = result.get("cpu").and_then(Value::as_u64);
         if ended_on != u64::try_from(cpu).ok() {
-            return Err(Error::Workload {
-                what: workload.to_string(),
-                reason: format!(
+            return Err(Error::workload(
+                workload,
+                format!(
                     "was pinned to CPU {cpu} and ended on {ended_on:?}: its CPU affinity was changed meanwhile"
                 ),
-            });
+            ));
         }
         rates.push(result.get("mib_s").and_then(Value::as_f64));
     }

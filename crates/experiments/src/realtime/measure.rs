@@ -113,18 +113,20 @@ pub(super) fn measure(
         task = task.driving();
     }
     let (result, cut) = task.wait_or_cut_short(interrupt, &mut |line| on_miss.hear(line))?;
-    let mut task: TaskRun = serde_json::from_value(result).map_err(|error| Error::Workload {
-        what: "periodic".into(),
-        reason: format!("gave no result that can be read: {error}"),
+    let mut task: TaskRun = serde_json::from_value(result).map_err(|error| {
+        Error::workload(
+            "periodic",
+            format!("gave no result that can be read: {error}"),
+        )
     })?;
     if task.cpu != config.victim_cpu {
-        return Err(Error::Workload {
-            what: "periodic".into(),
-            reason: format!(
+        return Err(Error::workload(
+            "periodic",
+            format!(
                 "was pinned to CPU {} and ended on CPU {}: its CPU affinity was changed meanwhile",
                 config.victim_cpu, task.cpu
             ),
-        });
+        ));
     }
     if cut {
         // A terminal sends Ctrl-C to the load, too: it may have ended during the last job.

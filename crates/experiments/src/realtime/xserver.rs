@@ -121,10 +121,10 @@ impl Xserver {
                 return Ok(());
             }
             if begin.elapsed() > UP_WITHIN {
-                return Err(Error::Workload {
-                    what: TERMINAL.into(),
-                    reason: format!("scrolled nothing within {} s", UP_WITHIN.as_secs()),
-                });
+                return Err(Error::workload(
+                    TERMINAL,
+                    format!("scrolled nothing within {} s", UP_WITHIN.as_secs()),
+                ));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -145,10 +145,7 @@ impl Xserver {
 
 /// The display's number, which the server writes when it is up.
 fn display(server: &mut Group, interrupt: &Interrupt) -> Result<String, Error> {
-    let broken = |reason: &str| Error::Workload {
-        what: SERVER.into(),
-        reason: reason.into(),
-    };
+    let broken = |reason: &str| Error::workload(SERVER, reason);
     let mut output = server
         .leader
         .stdout

@@ -206,10 +206,7 @@ impl Observer for Reporter {
         if let Some(mut ready) = self.ready.take() {
             ready
                 .write_all(b"ready\n")
-                .map_err(|source| Error::System {
-                    attempt: "write to the --ready-fd descriptor".into(),
-                    source,
-                })?;
+                .map_err(|source| Error::system("write to the --ready-fd descriptor", source))?;
         }
         Ok(())
     }

@@ -253,12 +253,12 @@ impl Group {
     /// Reads the number of events, the time enabled, the time counted, and the counts.
     fn read(&self) -> Result<Vec<u64>> {
         let mut bytes = vec![0; 8 * (3 + self.files.len())];
-        (&self.files[0])
-            .read_exact(&mut bytes)
-            .map_err(|source| Error::System {
-                attempt: format!("read the counters {}", self.names.join(", ")),
+        (&self.files[0]).read_exact(&mut bytes).map_err(|source| {
+            Error::system(
+                format!("read the counters {}", self.names.join(", ")),
                 source,
-            })?;
+            )
+        })?;
         let words = bytes.chunks_exact(8);
         Ok(words
             .map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")))

@@ -75,12 +75,6 @@ impl Kind {
         !self.shared
     }
 
-    /// True if its pages are allocated before they are touched.
-    #[must_use]
-    pub fn is_populated(&self) -> bool {
-        self.populate
-    }
-
     /// The flags for mmap.
     #[must_use]
     pub fn flags(&self) -> i32 {
@@ -170,10 +164,7 @@ impl Mapped {
         for (chunk, offset) in memory.chunks(read.len()).zip((0..).step_by(1 << 20)) {
             let read = &mut read[..chunk.len()];
             file.read_exact_at(read, offset)
-                .map_err(|source| Error::System {
-                    attempt: "read the mapped file".into(),
-                    source,
-                })?;
+                .map_err(|source| Error::system("read the mapped file", source))?;
             for (mine, theirs) in chunk.iter().zip(read) {
                 written += u64::from(*mine != 0);
                 seen += u64::from(*mine != 0 && mine == theirs);
@@ -225,12 +216,14 @@ impl Mapped {
 
 /// Creates a file without a name.
 fn file(bytes: usize, directory: &Path) -> Result<File> {
-    let failed = |what: &str, source| Error::System {
-        attempt: format!(
-            "{what} in {} (--dir names another place)",
-            directory.display()
-        ),
-        source,
+    let failed = |what: &str, source| {
+        Error::system(
+            format!(
+                "{what} in {} (--dir names another place)",
+                directory.display()
+            ),
+            source,
+        )
     };
     let mut options = OpenOptions::new();
     options.read(true).write(true);

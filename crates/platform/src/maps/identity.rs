@@ -116,10 +116,7 @@ pub(super) fn failed(pid: u32, path: &str, source: std::io::Error) -> Error {
         }
         _ => "",
     };
-    Error::System {
-        attempt: format!("read {path}{remedy}"),
-        source,
-    }
+    Error::system(format!("read {path}{remedy}"), source)
 }
 
 /// Target of /proc/PID/exe, as the kernel prints it.

@@ -169,13 +169,13 @@ impl<'a> Trace<'a> {
                     counts: control.counts(nth)?,
                 };
                 if count != ring.counts.recorded {
-                    return Err(Error::Workload {
-                        what: format!("trace of {} on CPU {cpu}", ring.function),
-                        reason: format!(
+                    return Err(Error::workload(
+                        format!("trace of {} on CPU {cpu}", ring.function),
+                        format!(
                             "the kernel recorded {} copies, and {count} were read",
                             ring.counts.recorded
                         ),
-                    });
+                    ));
                 }
                 all[nth].merge(&statistics);
                 rings.push(ring);

@@ -40,15 +40,14 @@ impl<'a> Command<'a> {
     }
 
     fn failed(&self, action: &'static str, source: io::Error) -> Error {
-        Error::Process {
+        Error::process(
             action,
-            what: self
-                .words
+            self.words
                 .join(OsStr::new(" "))
                 .to_string_lossy()
                 .into_owned(),
             source,
-        }
+        )
     }
 
     /// Checks that the program exists, before the trace begins.
