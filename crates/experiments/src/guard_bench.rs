@@ -14,19 +14,19 @@ mod scaling;
 mod sharing;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use memwarden_guard::Error as GuardError;
 use memwarden_run::studies::guard_bench::{Case, Figure, NAME, Reached, Settings, Summary};
-use memwarden_run::{Existing, Metric, RunFolder, Sample};
+use memwarden_run::{Metric, RunFolder, Sample};
 
 pub use event::Event;
 
 use memwarden_platform::names::unknown;
 use strum::{Display, EnumString, VariantArray};
 
-use crate::{Backend, Error, Interrupt, Progress};
+use crate::{Backend, Error, Interrupt, Progress, RunRequest};
 
 /// One part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display, EnumString, VariantArray)]
@@ -311,10 +311,7 @@ pub fn judge_scaling(summary: &mut Summary) {
 pub fn run(
     part: Part,
     subject: &Subject,
-    out: Option<&Path>,
-    existing: Existing,
-    interrupt: &Interrupt,
-    progress: &mut dyn Progress,
+    request: RunRequest,
 ) -> Result<(PathBuf, Summary), Error> {
     subject.event.check(part)?;
     let settings = Settings {
@@ -322,11 +319,11 @@ pub fn run(
         backend: subject.backend.to_string(),
         event: subject.event.name.clone(),
     };
-    let folder = crate::folder::begin(NAME, &settings, out, existing)?;
+    let folder = request.begin(NAME, &settings)?;
     let mut bench = Bench {
         subject,
-        interrupt,
-        progress,
+        interrupt: request.interrupt,
+        progress: request.progress,
         folder,
         summary: Summary::new(NAME, "native"),
     };

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use memwarden_guard::budget::{Amount, Request, Unit};
 use memwarden_guard::{BestEffort, Error as GuardError, Regulator, Resource, Settings, units};
 use memwarden_platform::as_text;
+use memwarden_platform::cpus::CpuSet;
 use memwarden_run::{GuardSettings, title};
 
 use crate::Error;
@@ -41,9 +42,15 @@ impl GuardSpec {
         )
     }
 
-    /// Number of cores with a budget in the list.
-    pub fn budget_count(&self) -> usize {
-        self.budgets.amounts.len()
+    /// Refuses more budgets than there are cores.
+    pub(crate) fn check_fits(&self, online: &CpuSet) -> Result<(), Error> {
+        let (budgets, cores) = (self.budgets.amounts.len(), online.len());
+        if budgets > cores {
+            return Err(Error::BadInput(format!(
+                "guard `{self}`: {budgets} budgets for {cores} cores ({online})"
+            )));
+        }
+        Ok(())
     }
 
     /// Checks that a real machine's guard supports the settings.
@@ -86,13 +93,7 @@ impl GuardSpec {
     /// The same without that check.
     pub(crate) fn set(&self, guard: &mut dyn Regulator) -> Result<(), Error> {
         let online = guard.settings()?.control.online;
-        if self.budgets.amounts.len() > online.len() {
-            return Err(Error::BadInput(format!(
-                "guard `{self}`: {} budgets for {} cores ({online})",
-                self.budgets.amounts.len(),
-                online.len()
-            )));
-        }
+        self.check_fits(&online)?;
         let mut budgets = self.budgets.clone();
         budgets.amounts.resize(online.len(), Amount::Max);
         guard.set_budgets(Resource::Read, &budgets)?;

@@ -6,29 +6,21 @@ mod measure;
 mod simulate;
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use memwarden_guard::self_test::{self, Finding};
-use memwarden_guard::{
-    BestEffort, Error as GuardError, ModuleSource, Regulator, Session, StartOptions, meaning,
-    meaning_of,
-};
+use memwarden_guard::BestEffort;
 use memwarden_platform::Root;
-use memwarden_platform::cpus::{self, CpuSet};
+use memwarden_platform::cpus::{self};
 #[cfg(test)]
 use memwarden_platform::units::Time;
 use memwarden_run::statistics::ratio_of_medians;
 use memwarden_run::studies::interfere::{Case, Core, NAME, Summary};
-use memwarden_run::{self as run_folder, Aggressor, Existing, Metric, Sample, title};
-use serde_json::Value;
+use memwarden_run::{Aggressor, Metric, Sample, title};
 
+use crate::guards::Guards;
 use crate::settings::check_online;
-use crate::{
-    Backend, CoreProof, Error, GuardSpec, Interrupt, KnownTraffic, Progress, Settings, Workload,
-    folder, guarding,
-};
+use crate::{Backend, CoreProof, Error, GuardSpec, RunRequest, Settings, Workload, guarding};
 
 pub use config::Config;
 use measure::{Measured, measure};
@@ -109,97 +101,37 @@ fn plans(config: &Config) -> Result<Vec<Plan>, Error> {
 /// # Errors
 /// When a setting makes no sense here, a workload fails, the guard refuses, or the run is interrupted; what was
 /// measured is then in `DIR.partial`.
-pub fn run(
-    config: &Config,
-    module: Option<PathBuf>,
-    out: Option<&Path>,
-    existing: Existing,
-    interrupt: &Interrupt,
-    progress: &mut dyn Progress,
-) -> Result<(PathBuf, Summary), Error> {
+pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), Error> {
     let config = fitted(config)?;
+    let interrupt = request.interrupt;
     let all = plans(&config)?;
-    let options = config.start_options()?;
-    if config.require_memory_event && all.iter().any(|plan| plan.guard.is_some()) {
-        require_memory_event(config.backend, &options)?;
+    let guarding = config.guarding()?;
+    if all.iter().any(|plan| plan.guard.is_some()) {
+        guarding.check_event()?;
     }
-    let mut folder = folder::begin(NAME, &config, out, existing)?;
+    let mut folder = request.begin(NAME, &config)?;
     let mut summary = Summary::new(NAME, "native");
     summary.whole.victim_in_cache = config.victim_in_cache(&Root::system());
 
-    let guard = config
-        .backend
-        .regulator(module.map(ModuleSource::Path), true)?;
-    // A guard that was running stays loaded: cases without a guard run with its budgets lifted.
-    let mut session = if guard.is_running() {
-        summary.note(
-            "A guard was running already: the cases without a guard ran with all budgets lifted, and its settings \
-             were put back at the end.",
-        );
-        let mut session = Session::begin(guard, &options)?;
-        say(
-            session.regulator(),
-            config.require_memory_event,
-            &mut summary,
-        )?;
-        GuardSpec::lift(session.guard())?;
-        Ok(session)
-    } else {
-        Err(guard)
-    };
-
+    let mut guards = Guards::new(guarding, &mut summary)?;
     let cores = cpus::online()?.len();
-    let mut left_out = false;
+    let mut steps = request.steps(all.len());
     let mut results: BTreeMap<usize, Measured> = BTreeMap::new();
     for (index, plan) in all.iter().enumerate() {
-        progress.step(index, all.len(), &plan.title(cores));
+        steps.next(&plan.title(cores));
         if let Some(spec) = &plan.guard {
-            if left_out {
+            if !guards.apply(spec, interrupt, &mut summary)? {
                 continue;
             }
-            session = match session {
-                Ok(session) => Ok(session),
-                Err(guard) => match begin(
-                    guard,
-                    &options,
-                    config.proven_cpus(),
-                    config.require_memory_event,
-                    interrupt,
-                    &mut summary,
-                ) {
-                    Ok((session, self_test)) => {
-                        summary.whole.self_test = self_test;
-                        Ok(session)
-                    }
-                    Err(Error::Guard(error))
-                        if config.backend == Backend::Auto && cannot_run_here(&error) =>
-                    {
-                        summary.note(format!("The cases with a guard were left out: {error}."));
-                        left_out = true;
-                        session = Err(Backend::Null.regulator(None, true)?);
-                        continue;
-                    }
-                    Err(error) => return Err(error),
-                },
-            };
-            if let Ok(session) = &mut session {
-                spec.apply(session.guard())?;
-            }
         }
-        let measured = measure(
-            &config,
-            plan,
-            session.as_ref().ok().map(Session::regulator),
-            interrupt,
-        )?;
+        let guard = guards.of(plan.guard.as_ref());
+        let measured = measure(&config, plan, guard, interrupt)?;
         folder.append_all(&samples(&config, plan, &measured))?;
         folder.flush()?;
         results.insert(index, measured);
     }
-    progress.step(all.len(), all.len(), "done");
-    if let Ok(session) = session {
-        session.end()?;
-    }
+    steps.end();
+    summary.whole.self_test = guards.end()?;
 
     let solo: Vec<f64> = results
         .get(&0)
@@ -213,88 +145,6 @@ pub fn run(
     remarks(&config, &results, &mut summary);
     let path = folder.finish(&summary)?;
     Ok((path, summary))
-}
-
-/// True if the machine lacks what the guard needs, as opposed to a fault of an available guard.
-pub(crate) fn cannot_run_here(error: &GuardError) -> bool {
-    matches!(
-        error,
-        GuardError::NotRoot(_)
-            | GuardError::NoModule { .. }
-            | GuardError::NoModuleSupport
-            | GuardError::NoDevice(_)
-    )
-}
-
-/// Refuses an event that isn't memory traffic before the cases without a guard are measured. A guard that cannot run here
-/// counts nothing yet: it is refused, or its cases are left out, later.
-pub(crate) fn require_memory_event(backend: Backend, options: &StartOptions) -> Result<(), Error> {
-    if backend == Backend::Null {
-        return Ok(());
-    }
-    match meaning_of(options) {
-        Ok(meaning) => Ok(meaning.require_memory_traffic()?),
-        Err(_) => Ok(()),
-    }
-}
-
-/// Reports what the guard counts and what it cannot hold: on stderr at once, and as a note.
-pub(crate) fn say<W: run_folder::Whole>(
-    guard: &dyn Regulator,
-    require_memory_event: bool,
-    summary: &mut run_folder::Summary<W>,
-) -> Result<(), Error> {
-    let meaning = meaning(&guard.settings()?.control);
-    if require_memory_event {
-        meaning.require_memory_traffic()?;
-    }
-    // A closed stderr is no reason to end.
-    let _ = writeln!(std::io::stderr(), "memwarden: {}", meaning.text);
-    summary.note(format!("The guard's {}.", meaning.text));
-    Ok(())
-}
-
-/// Starts the guard and runs its self-test on these cores; returns the result as JSON.
-pub(crate) fn begin<W: run_folder::Whole>(
-    guard: Box<dyn Regulator>,
-    options: &StartOptions,
-    proven: CpuSet,
-    require_memory_event: bool,
-    interrupt: &Interrupt,
-    summary: &mut run_folder::Summary<W>,
-) -> Result<(Session, Option<Value>), Error> {
-    let mut session = Session::begin(guard, options)?;
-    say(session.regulator(), require_memory_event, summary)?;
-    if proven.is_empty() {
-        return Ok((session, None));
-    }
-    let control = session.guard().settings()?.control;
-    let cpus: Vec<usize> = proven
-        .iter()
-        .filter(|cpu| control.online.contains(*cpu))
-        .collect();
-    let mut traffic = KnownTraffic::for_event(&control.event, interrupt);
-    let findings = self_test::run(session.guard(), &cpus, &mut traffic)?;
-    summary.note(said(&control.event, &findings));
-    for note in findings.iter().filter_map(Finding::note_of_written) {
-        summary.note(format!("In that test, {note}."));
-    }
-    Ok((session, serde_json::to_value(findings).ok()))
-}
-
-fn said(event: &str, findings: &[Finding]) -> String {
-    let worst = findings
-        .iter()
-        .map(|finding| {
-            (finding.counted_bytes as f64 / finding.moved_bytes.max(1) as f64 - 1.0) * 100.0
-        })
-        .max_by(|a, b| a.abs().total_cmp(&b.abs()))
-        .unwrap_or(0.0);
-    format!(
-        "The guard proved itself on {} cores before the first case: {event} counted within {worst:+.1} % of the bytes \
-         moved, and a core over its budget stopped.",
-        findings.len()
-    )
 }
 
 /// Completes the configuration with facts of this machine.
@@ -317,15 +167,8 @@ fn fitted(config: &Config) -> Result<Config, Error> {
     check_online("--cpus", &config.cpus)?;
     config.check()?;
     config.size_buffers(&Root::system());
-    for spec in config.guard.iter().chain(&config.long_guard) {
-        let count = spec.budget_count();
-        if count > online.len() {
-            return Err(Error::BadInput(format!(
-                "guard `{spec}`: {count} budgets for {} cores ({online})",
-                online.len()
-            )));
-        }
-    }
+    let mut guards = config.guard.iter().chain(&config.long_guard);
+    guards.try_for_each(|guard| guard.check_fits(&online))?;
     Ok(config)
 }
 

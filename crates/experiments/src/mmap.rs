@@ -9,7 +9,7 @@ mod measure;
 pub mod reclaim;
 mod rival;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use memwarden_cachesim::Geometry;
 use memwarden_platform::mapping::Mapping;
@@ -17,13 +17,12 @@ use memwarden_platform::mapping::kind::Mapped;
 use memwarden_platform::units::size_text;
 use memwarden_platform::usage::NOT_MAINTAINED;
 use memwarden_platform::{Root, affinity, cache, clock, data_cache, machine, mapping, oom};
-use memwarden_run::Existing;
 use memwarden_run::statistics::ratio_of_medians;
 use memwarden_run::studies::mmap::{CountedBy, NAME, Summary};
 use memwarden_workloads::mapped::Walk;
 
 use crate::pinned::Pinned;
-use crate::{Error, Interrupt, Progress, Settings, folder};
+use crate::{Error, Interrupt, RunRequest, Settings};
 
 pub use config::{Access, Compete, Config, Counters, Flush, Switch, THIS_MACHINE, Way};
 use counting::{Counter, Modelled, model};
@@ -40,14 +39,9 @@ const UNKNOWN_CACHE_BYTES: u64 = 32 << 20;
 /// # Errors
 /// When a setting is invalid here, memory or disk space is short, requested counters are missing, or the run is
 /// interrupted; what was measured is then in `DIR.partial`.
-pub fn run(
-    config: &Config,
-    out: Option<&Path>,
-    existing: Existing,
-    interrupt: &Interrupt,
-    progress: &mut dyn Progress,
-) -> Result<(PathBuf, Summary), Error> {
+pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
+    let interrupt = request.interrupt;
     fits(config)?;
     let mut summary = Summary::new(NAME, "native");
     let elsewhere = affinity::get()?;
@@ -63,20 +57,19 @@ pub fn run(
         other: other(config, pinned.cpu)?,
         interrupt,
     };
-    let mut folder = folder::begin(NAME, config, out, existing)?;
+    let mut folder = request.begin(NAME, config)?;
     let _protected = protect(config, &mut summary);
 
     let base_ns = clock::monotonic_ns();
     let plans = plans(config);
-    let steps = plans.len() * config.repeat as usize;
+    let mut steps = request.steps(plans.len() * config.repeat as usize);
     let mut speed = Speed::default();
     let mut times = Vec::new();
-    for (number, plan) in plans.iter().enumerate() {
+    for plan in &plans {
         let walk = config.walk(plan.access, plan.locality);
         let mut runs: Vec<Taken> = Vec::new();
-        for repeat in 0..config.repeat as usize {
-            let done = number * config.repeat as usize + repeat;
-            progress.step(done, steps, &plan.name());
+        for _ in 0..config.repeat {
+            steps.next(&plan.name());
             runs.push(bench.run(plan, &walk, &mut counter)?);
         }
         let modelled = modelled(config, &counter, plan, &walk, &runs, interrupt)?;
@@ -100,7 +93,7 @@ pub fn run(
         }
         summary.cases.push(case);
     }
-    progress.step(steps, steps, "done");
+    steps.end();
     summary.whole.clock_base_ns = base_ns;
     summary.whole.cpu = pinned.cpu as u64;
     summary.whole.model_accesses_per_s = speed.per_second();

@@ -4,13 +4,13 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use memwarden_platform::as_text;
 use memwarden_platform::units::{Size, Time, parse_size};
 use memwarden_run::studies::plan::{self as study, Case, NAME, Summary, Verdict, Verified};
-use memwarden_run::{Existing, GuardSettings, RunFolder, Sample};
+use memwarden_run::{GuardSettings, RunFolder, Sample};
 use memwarden_sim::Platform;
 use memwarden_sim::cases::{Mode, Task};
 use memwarden_sim::plan::{self, Choice, Found, Goal, Maximise, Outcome, Plan, Problem, Setting};
@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::loads::{self, LoadSpec};
-use crate::{Error, Interrupt, Progress, Settings, Simulated};
+use crate::{Error, RunRequest, Settings, Simulated};
 
 /// A task in the form of the command line: `NAME:frame=BYTES,period=TIME,deadline=TIME@CORE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -174,6 +174,8 @@ const MAX_JOBS: u64 = 100_000;
 impl Settings for Config {
     type Whole = study::Whole;
 
+    const COMMAND: &str = "plan";
+
     fn check(&self) -> Result<(), Error> {
         let refused = |why: String| Err(Error::BadInput(why));
         if !(0.0..1.0).contains(&self.miss_ratio) {
@@ -269,16 +271,13 @@ pub struct Planned<E> {
 /// `DIR.partial`.
 pub fn run<E: fmt::Display>(
     config: &Config,
-    out: Option<&Path>,
-    existing: Existing,
-    interrupt: &Interrupt,
-    progress: &mut dyn Progress,
+    request: RunRequest,
     verify: impl FnOnce(&Summary, Option<&Setting>, &Problem) -> Result<Option<Verified>, E>,
 ) -> Result<Planned<E>, Error> {
     let simulated = Simulated::find(&config.platform)?;
     let platform = &simulated.platform;
     let problem = config.problem(platform)?;
-    let mut folder = simulated.begin(NAME, config, out, existing)?;
+    let mut folder = simulated.begin(NAME, config, &request)?;
     // An estimate: the results decide how often budgets are halved.
     let most = 25 + 2 * platform.fit.len();
     let mut written = Ok(());
@@ -287,8 +286,10 @@ pub fn run<E: fmt::Display>(
         platform,
         &problem,
         |done| {
-            progress.step(done.min(most - 1), most, "simulating");
-            !interrupt.came() && !failed.get()
+            request
+                .progress
+                .step(done.min(most - 1), most, "simulating");
+            !request.interrupt.came() && !failed.get()
         },
         |found| {
             if written.is_ok() {
@@ -298,7 +299,7 @@ pub fn run<E: fmt::Display>(
         },
     )?;
     written?;
-    progress.step(most, most, "done");
+    request.progress.step(most, most, "done");
     let plan = plan.ok_or(Error::Interrupted)?;
     let mut summary = summary(config, &simulated, &problem, &plan)?;
     let mut unverified = None;
@@ -500,6 +501,8 @@ fn samples(case: &Case, folder: &mut RunFolder) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Interrupt;
+    use memwarden_run::Existing;
 
     #[test]
     fn a_task_is_read_as_it_is_typed() {
@@ -577,10 +580,7 @@ mod tests {
         let out = scratch.path().join("plan");
         let planned = run(
             &small(),
-            Some(&out),
-            Existing::Refuse,
-            &Interrupt::default(),
-            &mut (),
+            RunRequest::to(&out, &Interrupt::default(), &mut ()),
             |_, _, _| Err("no guard here"),
         )
         .unwrap();
@@ -601,10 +601,12 @@ mod tests {
             let interrupt = Interrupt::default();
             let ended = run(
                 &small(),
-                Some(&out),
-                Existing::Replace,
-                &interrupt,
-                &mut interrupt.after(after),
+                RunRequest::new(
+                    Some(&out),
+                    Existing::Replace,
+                    &interrupt,
+                    &mut interrupt.after(after),
+                ),
                 |_, _, _| -> Result<_, Error> { unreachable!("there is no plan") },
             );
             assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");

@@ -8,18 +8,17 @@ mod on_miss;
 mod simulate;
 mod xserver;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use memwarden_guard::{ModuleSource, Session};
 use memwarden_platform::cpus::{self, CpuSet};
 use memwarden_run::statistics::{ratio_of_medians, share_ci95};
 use memwarden_run::studies::realtime::{Case, NAME, Summary, Whole};
-use memwarden_run::{Aggressor, Existing, Metric, Sample, title};
+use memwarden_run::{Aggressor, Metric, Sample, title};
 use memwarden_workloads::periodic::Job;
 
-use crate::interfere::{begin, cannot_run_here, require_memory_event, say};
+use crate::guards::Guards;
 use crate::settings::check_online;
-use crate::{Backend, Error, GuardSpec, Interrupt, Progress, Settings, folder, guarding};
+use crate::{Backend, Error, GuardSpec, RunRequest, Settings, guarding};
 
 pub use config::{Config, Setting};
 pub use load::Load;
@@ -93,33 +92,27 @@ struct Running {
 /// # Errors
 /// When a setting makes no sense here, the task or a load fails, the guard refuses, or the run is interrupted; what was
 /// measured is then in `DIR.partial`.
-pub fn run(
-    config: &Config,
-    module: Option<PathBuf>,
-    out: Option<&Path>,
-    existing: Existing,
-    interrupt: &Interrupt,
-    progress: &mut dyn Progress,
-) -> Result<(PathBuf, Summary), Error> {
+pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), Error> {
     let config = fitted(config)?;
+    let interrupt = request.interrupt;
     let others = others(&config)?;
     let all = plans(&config);
-    if config.require_memory_event && all.iter().any(|plan| plan.guard.is_some()) {
-        require_memory_event(config.backend, &config.start_options()?)?;
+    let guarding = config.guarding()?;
+    if all.iter().any(|plan| plan.guard.is_some()) {
+        guarding.check_event()?;
     }
-    let mut folder = folder::begin(NAME, &config, out, existing)?;
+    let mut folder = request.begin(NAME, &config)?;
     let log = folder.partial().join(LOG);
     let mut summary = Summary::new(NAME, "native");
 
-    let mut guards = Guards::new(&config, module, &mut summary)?;
+    let mut guards = Guards::new(guarding, &mut summary)?;
     let mut cases: Vec<Running> = Vec::new();
-    let steps = all.len() * config.repeat as usize;
+    let mut steps = request.steps(all.len() * config.repeat as usize);
     let cores = cpus::online()?.len();
-    let mut step = 0;
     for plans in all.chunk_by(|a, b| a.guard == b.guard) {
         if let Some(spec) = &plans[0].guard {
-            if !guards.apply(spec, &config, interrupt, &mut summary)? {
-                step += plans.len() * config.repeat as usize;
+            if !guards.apply(spec, interrupt, &mut summary)? {
+                steps.skip(plans.len() * config.repeat as usize);
                 continue;
             }
         }
@@ -132,10 +125,9 @@ pub fn run(
         for repeat in 0..config.repeat {
             for case in &mut cases[first..] {
                 let name = case.plan.name();
-                progress.step(step, steps, &case.plan.title(cores, config.cpus.len()));
-                step += 1;
+                steps.next(&case.plan.title(cores, config.cpus.len()));
                 let around = Around {
-                    guard: guards.of(&case.plan),
+                    guard: guards.of(case.plan.guard.as_ref()),
                     others: &others,
                     log: &log,
                     interrupt,
@@ -152,8 +144,8 @@ pub fn run(
             }
         }
     }
-    progress.step(steps, steps, "done");
-    guards.end()?;
+    steps.end();
+    summary.whole.self_test = guards.end()?;
 
     // Remove an empty log.
     if std::fs::metadata(&log).is_ok_and(|file| file.len() == 0) {
@@ -182,15 +174,8 @@ fn fitted(config: &Config) -> Result<Config, Error> {
     }
     check_online("--cpus", &config.cpus)?;
     config.check()?;
-    for spec in config.guard.iter().filter_map(|setting| setting.0.as_ref()) {
-        let count = spec.budget_count();
-        if count > online.len() {
-            return Err(Error::BadInput(format!(
-                "guard `{spec}`: {count} budgets for {} cores ({online})",
-                online.len()
-            )));
-        }
-    }
+    let mut guards = config.guard.iter().filter_map(|one| one.0.as_ref());
+    guards.try_for_each(|guard| guard.check_fits(&online))?;
     config.load.iter().try_for_each(Load::check)?;
     Ok(config)
 }
@@ -202,84 +187,6 @@ fn others(config: &Config) -> Result<CpuSet, Error> {
         .iter()
         .filter(|cpu| *cpu != config.victim_cpu)
         .collect())
-}
-
-/// The guard of the whole run: started for the first case that needs it, and restored at the end.
-struct Guards {
-    /// The session, or the regulator if it has not been started.
-    session: Option<Result<Session, Box<dyn memwarden_guard::Regulator>>>,
-}
-
-impl Guards {
-    fn new(config: &Config, module: Option<PathBuf>, summary: &mut Summary) -> Result<Self, Error> {
-        let guard = config
-            .backend
-            .regulator(module.map(ModuleSource::Path), true)?;
-        // A guard that was running stays loaded: cases without a guard run with its budgets lifted.
-        let session = if guard.is_running() {
-            summary.note(
-                "A guard was running already: the cases without a guard ran with all budgets lifted, and its \
-                 settings were put back at the end.",
-            );
-            let mut session = Session::begin(guard, &config.start_options()?)?;
-            say(session.regulator(), config.require_memory_event, summary)?;
-            GuardSpec::lift(session.guard())?;
-            Ok(session)
-        } else {
-            Err(guard)
-        };
-        Ok(Self {
-            session: Some(session),
-        })
-    }
-
-    /// Applies the guard settings; false if the guard cannot run here and the case is left out.
-    fn apply(
-        &mut self,
-        spec: &GuardSpec,
-        config: &Config,
-        interrupt: &Interrupt,
-        summary: &mut Summary,
-    ) -> Result<bool, Error> {
-        let mut session = match self.session.take() {
-            None => return Ok(false),
-            Some(Ok(session)) => session,
-            Some(Err(guard)) => {
-                let options = config.start_options()?;
-                let proven = config.proven_cpus();
-                let require = config.require_memory_event;
-                match begin(guard, &options, proven, require, interrupt, summary) {
-                    Ok((session, self_test)) => {
-                        summary.whole.self_test = self_test;
-                        session
-                    }
-                    Err(Error::Guard(error))
-                        if config.backend == Backend::Auto && cannot_run_here(&error) =>
-                    {
-                        summary.note(format!("The cases with a guard were left out: {error}."));
-                        return Ok(false);
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-        };
-        spec.apply(session.guard())?;
-        self.session = Some(Ok(session));
-        Ok(true)
-    }
-
-    /// The guard of a case; a guard whose budgets are lifted is not part of it.
-    fn of(&self, plan: &Plan) -> Option<&dyn memwarden_guard::Regulator> {
-        let session = self.session.as_ref()?.as_ref().ok()?;
-        plan.guard.as_ref().map(|_| session.regulator())
-    }
-
-    fn end(self) -> Result<(), Error> {
-        match self.session {
-            Some(Ok(session)) => Ok(session.end()?),
-            _ => Ok(()),
-        }
-    }
 }
 
 /// A time of a job: a metric in samples.csv and, summarised, a figure of the case.

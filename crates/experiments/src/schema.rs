@@ -24,12 +24,12 @@ pub struct Schemas {
     pub summary: Schema,
 }
 
-fn of<S: Settings + JsonSchema>(name: &'static str, command: &'static str) -> Schemas
+fn of<S: Settings + JsonSchema>(name: &'static str) -> Schemas
 where
     S::Whole: JsonSchema,
     <S::Whole as Whole>::Case: JsonSchema,
 {
-    of_types::<S, S::Whole>(name, command)
+    of_types::<S, S::Whole>(name, S::COMMAND)
 }
 
 fn of_types<S: JsonSchema, W: Whole + JsonSchema>(
@@ -55,20 +55,20 @@ where
 #[must_use]
 pub fn all() -> Vec<Schemas> {
     vec![
-        of::<interfere::Config>(studies::interfere::NAME, "interfere"),
-        of::<realtime::Config>(studies::realtime::NAME, "realtime"),
-        of::<plan::Config>(studies::plan::NAME, "plan"),
+        of::<interfere::Config>(studies::interfere::NAME),
+        of::<realtime::Config>(studies::realtime::NAME),
+        of::<plan::Config>(studies::plan::NAME),
         of_types::<guard_bench::Settings, guard_bench::Whole>(guard_bench::NAME, "guard bench"),
-        of::<mmap::Config>(studies::mmap::NAME, "mmap"),
-        of::<mmap::reclaim::Config>(studies::mmap_reclaim::NAME, "mmap reclaim"),
-        of::<mymem::throughput::Config>(studies::mymem_throughput::NAME, "mymem throughput"),
-        of::<mymem::counter::Config>(studies::mymem_counter::NAME, "mymem counter"),
-        of::<mymem::mistakes::Config>(studies::mymem_mistakes::NAME, "mymem mistakes"),
-        of::<copy::bandwidth::Config>(studies::copy_bandwidth::NAME, "copy bandwidth"),
-        of::<copy::breakeven::Config>(studies::copy_breakeven::NAME, "copy breakeven"),
-        of::<copy::latency::Config>(studies::copy_latency::NAME, "copy latency"),
-        of::<copy::pollution::Config>(studies::copy_pollution::NAME, "copy pollution"),
-        of::<copy::trace::Config>(studies::copy_trace::NAME, "trace copies"),
+        of::<mmap::Config>(studies::mmap::NAME),
+        of::<mmap::reclaim::Config>(studies::mmap_reclaim::NAME),
+        of::<mymem::throughput::Config>(studies::mymem_throughput::NAME),
+        of::<mymem::counter::Config>(studies::mymem_counter::NAME),
+        of::<mymem::mistakes::Config>(studies::mymem_mistakes::NAME),
+        of::<copy::bandwidth::Config>(studies::copy_bandwidth::NAME),
+        of::<copy::breakeven::Config>(studies::copy_breakeven::NAME),
+        of::<copy::latency::Config>(studies::copy_latency::NAME),
+        of::<copy::pollution::Config>(studies::copy_pollution::NAME),
+        of::<copy::trace::Config>(studies::copy_trace::NAME),
     ]
 }
 

@@ -5,18 +5,21 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use memwarden_platform::cpus::{self, CpuSet};
-use memwarden_run::{Existing, Summary, Whole};
+use memwarden_run::{Summary, Whole};
 use memwarden_sim::Platform;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{Error, Interrupt, Progress, Simulated};
+use crate::{Error, RunRequest, Simulated};
 
 /// An experiment's settings, from TOML or from the options of its command.
 pub trait Settings: Default + Serialize + DeserializeOwned {
     /// Type of the summary's whole-run figures.
     type Whole: Whole;
+
+    /// The words of its command, without the program's name.
+    const COMMAND: &'static str;
 
     /// Default platform whose caches and memory the emulated machine gets. Without a platform its memory accesses take
     /// no time.
@@ -51,10 +54,7 @@ pub trait Settings: Default + Serialize + DeserializeOwned {
     fn simulate(
         &self,
         simulated: &Simulated,
-        _out: Option<&Path>,
-        _existing: Existing,
-        _interrupt: &Interrupt,
-        _progress: &mut dyn Progress,
+        _request: RunRequest,
     ) -> Result<(PathBuf, Summary<Self::Whole>), Error> {
         Err(Error::BadInput(format!(
             "--on sim:{}: this experiment is not modelled; give native or lab (interfere and realtime are)",

@@ -2,23 +2,22 @@
 //! What experiments on a simulated machine share: its cores, its guard, its run folder.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use memwarden_guard::budget::Events;
 use memwarden_guard::trace::{Recording, TraceEvent, What};
 use memwarden_guard::{BestEffort, Null, Regulator, Settings, StartOptions};
 use memwarden_platform::cpus::CpuSet;
 use memwarden_run::studies::Traffic;
-use memwarden_run::{Existing, Run, RunFolder};
+use memwarden_run::{Run, RunFolder};
 use memwarden_sim::dram::Activity;
 use memwarden_sim::platform::PlatformError;
 use memwarden_sim::regulator::EndedPeriod;
 use memwarden_sim::sweep::sweep;
 use memwarden_sim::{Guard, Platform};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::{Error, GuardSpec, Interrupt, Progress, Proof};
+use crate::{Error, GuardSpec, Proof, RunRequest};
 
 /// The regulator's name in a summary.
 const BACKEND: &str = "sim";
@@ -81,18 +80,14 @@ impl Simulated {
         &self,
         experiment: &str,
         settings: &impl Serialize,
-        out: Option<&Path>,
-        existing: Existing,
+        request: &RunRequest,
     ) -> Result<RunFolder, Error> {
-        let mut record = Run::new(experiment, self.target());
-        if let Ok(Value::Object(settings)) = serde_json::to_value(settings) {
-            record.configuration = settings;
-        }
+        let mut record = Run::new(experiment, self.target()).with_settings(settings);
         record.platform = Some(json!({
             "platform": self.platform,
             "memory": self.platform.memory().map_err(PlatformError::from)?,
         }));
-        Ok(RunFolder::create(out, record, existing)?)
+        Ok(RunFolder::create(request.out, record, request.existing)?)
     }
 
     /// The guard's settings in the form of a regulator, and in the form of the model.
@@ -146,18 +141,14 @@ impl Simulated {
     pub(crate) fn all<T: Sync, R: Send>(
         all: &[T],
         run: impl Fn(&T) -> Result<R, PlatformError> + Sync,
-        interrupt: &Interrupt,
-        progress: &mut dyn Progress,
+        request: RunRequest,
     ) -> Result<Vec<R>, Error> {
         let results = sweep(all, run, |done| {
-            progress.step(
-                done.min(all.len().saturating_sub(1)),
-                all.len(),
-                "simulating",
-            );
-            !interrupt.came()
+            let number = done.min(all.len().saturating_sub(1));
+            request.progress.step(number, all.len(), "simulating");
+            !request.interrupt.came()
         });
-        progress.step(all.len(), all.len(), "done");
+        request.progress.step(all.len(), all.len(), "done");
         let (Ok(results) | Err(results)) = results;
         results
             .into_iter()

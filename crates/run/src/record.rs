@@ -81,6 +81,15 @@ impl Run {
             more: Map::new(),
         }
     }
+
+    /// The same record with these settings as its configuration.
+    #[must_use]
+    pub fn with_settings(mut self, settings: &impl Serialize) -> Self {
+        if let Ok(Value::Object(settings)) = serde_json::to_value(settings) {
+            self.configuration = settings;
+        }
+        self
+    }
 }
 
 /// This process's command line as text: bytes that are not UTF-8 appear as U+FFFD.

@@ -4,20 +4,20 @@
 //! One thread on each CPU makes its copies, then makes more until the last thread has finished its own. All threads are
 //! thus active during each thread's measured time.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use memwarden_copies::cftu::{self, Channel, Copy, Session};
 use memwarden_platform::{affinity, clock};
 use memwarden_run::studies::copy_bandwidth::{Case, NAME, Share, Summary, Thread, Whole};
-use memwarden_run::{Existing, Metric, Sample, title};
+use memwarden_run::{Metric, Sample, title};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Bench, Engine, Moved, Operation, Policies, bytes_text, copy, note_cpu_parts, powers};
 use crate::settings::{check_sizes, not_twice};
-use crate::{Error, Interrupt, Progress, Settings, folder};
+use crate::{Error, Interrupt, RunRequest, Settings};
 
 /// Copies in each extra request of a thread that waits for the others: few, so that the run ends soon.
 const FILLERS: usize = 16;
@@ -58,6 +58,8 @@ impl Default for Config {
 
 impl Settings for Config {
     type Whole = Whole;
+
+    const COMMAND: &str = "copy bandwidth";
 
     /// The settings for the emulated machine: few copies, as its runs repeat exactly.
     fn for_lab() -> Self {
@@ -100,14 +102,9 @@ impl Settings for Config {
 /// # Errors
 /// When a setting makes no sense here, the device is not there, refuses or gives other bytes back, or the run is
 /// interrupted; what was measured is then in `DIR.partial`.
-pub fn run(
-    config: &Config,
-    out: Option<&Path>,
-    existing: Existing,
-    interrupt: &Interrupt,
-    progress: &mut dyn Progress,
-) -> Result<(PathBuf, Summary), Error> {
+pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
+    let interrupt = request.interrupt;
     let mut summary = Summary::new(NAME, "native");
     let bench = Bench::open(&config.device, &config.policy)?;
     let engines = bench.engines(&config.engine, &mut summary)?;
@@ -117,12 +114,11 @@ pub fn run(
         .iter()
         .map(|_| bench.session(largest, true))
         .collect::<Result<Vec<_>, _>>()?;
-    let mut folder = folder::begin(NAME, config, out, existing)?;
+    let mut folder = request.begin(NAME, config)?;
 
     let base_ns = clock::monotonic_ns();
     let each = config.sizes.len() * config.operation.len() * config.repeat as usize;
-    let steps = each * engines.len();
-    let mut step = 0;
+    let mut steps = request.steps(each * engines.len());
     for &engine in &engines {
         bench.choose(engine)?;
         for &size in &config.sizes {
@@ -139,8 +135,7 @@ pub fn run(
                 let mut runs = Vec::new();
                 let before = bench.channels()?;
                 for repeat in 0..config.repeat {
-                    progress.step(step, steps, &title);
-                    step += 1;
+                    steps.next(&title);
                     interrupt.check()?;
                     let parts = work.at_once(&cpus, &mut sessions, interrupt)?;
                     folder.append_all(&samples(&name, repeat, &parts, base_ns))?;
@@ -152,7 +147,7 @@ pub fn run(
         }
         folder.flush()?;
     }
-    progress.step(steps, steps, "done");
+    steps.end();
     summary.whole = Whole {
         clock_base_ns: base_ns,
         operations: config.operations.into(),
@@ -430,6 +425,7 @@ mod tests {
 
     use super::*;
     use crate::settings;
+    use std::path::Path;
 
     #[test]
     fn every_thread_is_in_the_folder_and_the_total_is_their_sum() {
@@ -444,10 +440,7 @@ mod tests {
         };
         run(
             &config,
-            Some(&out),
-            Existing::Refuse,
-            &Interrupt::default(),
-            &mut (),
+            RunRequest::to(&out, &Interrupt::default(), &mut ()),
         )
         .unwrap();
         let run = Recorded::read(&out).unwrap();

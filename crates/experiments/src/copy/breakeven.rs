@@ -11,7 +11,7 @@ use memwarden_platform::names::unknown;
 use memwarden_platform::{affinity, clock};
 use memwarden_run::statistics::{Ratio, ratio_of_medians};
 use memwarden_run::studies::copy_breakeven::{Case, NAME, Summary, Whole};
-use memwarden_run::{Existing, Metric, Sample, title};
+use memwarden_run::{Metric, Sample, title};
 use memwarden_workloads::automotive::Application;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::pinned::Pinned;
 use crate::settings::{check_sizes, not_twice};
-use crate::{Error, Interrupt, Progress, Settings, folder};
+use crate::{Error, Interrupt, RunRequest, Settings};
 
 /// The parameter with cftu's threshold.
 pub const THRESHOLD: &str = "/sys/module/cftu/parameters/min_bytes";
@@ -117,6 +117,8 @@ impl Default for Config {
 impl Settings for Config {
     type Whole = Whole;
 
+    const COMMAND: &str = "copy breakeven";
+
     const RENAMED: &[(&str, &str)] = &[("count", "repeat"), ("victim_runs", "victim_repeat")];
 
     /// The settings that suit the emulated machine.
@@ -169,14 +171,9 @@ impl Settings for Config {
 /// # Errors
 /// When a setting makes no sense here, the device is not there, refuses or gives other bytes back, or the run is
 /// interrupted; what was measured is then in `DIR.partial`.
-pub fn run(
-    config: &Config,
-    out: Option<&Path>,
-    existing: Existing,
-    interrupt: &Interrupt,
-    progress: &mut dyn Progress,
-) -> Result<(PathBuf, Summary), Error> {
+pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
+    let interrupt = request.interrupt;
     let mut summary = Summary::new(NAME, "native");
     let bench = Bench::open(&config.device, &config.policy)?;
     bench.choose(config.engine)?;
@@ -189,10 +186,9 @@ pub fn run(
         1 => None,
         _ => Some(Victim::new(Application::named(&config.victim)?, 1)),
     };
-    let mut folder = folder::begin(NAME, config, out, existing)?;
+    let mut folder = request.begin(NAME, config)?;
 
-    let steps = sizes.len() * config.operation.len();
-    let mut step = 0;
+    let mut steps = request.steps(sizes.len() * config.operation.len());
     for &size in &sizes {
         for engine in [Engine::Cpu, config.engine] {
             bench.check(session.as_mut(), engine, size)?;
@@ -203,8 +199,7 @@ pub fn run(
                 title::operation(&operation.to_string()),
                 title::size(size)
             );
-            progress.step(step, steps, &title);
-            step += 1;
+            steps.next(&title);
             let one = |engine| Repeated {
                 operation,
                 engine,
@@ -244,7 +239,7 @@ pub fn run(
             folder.flush()?;
         }
     }
-    progress.step(steps, steps, "done");
+    steps.end();
     for &answer in Answer::VARIANTS {
         let won = first_win(&summary, answer, &sizes);
         let (bytes, reason) = match answer {
@@ -551,10 +546,7 @@ mod tests {
         };
         let (_, summary) = run(
             &config,
-            Some(&folder.path().join("run")),
-            Existing::Refuse,
-            &Interrupt::default(),
-            &mut (),
+            RunRequest::to(&folder.path().join("run"), &Interrupt::default(), &mut ()),
         )
         .unwrap();
         // 2 sizes, 2 operations, 3 answers.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Time of one copy, by size: out of and into user memory, with warm and with flushed caches, by CPU and by DMA.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use memwarden_copies::cftu::{self, Copy};
 use memwarden_platform::{affinity, clock};
 use memwarden_run::studies::copy_latency::{Case, NAME, Summary, Whole};
-use memwarden_run::{Existing, Metric, Sample, title};
+use memwarden_run::{Metric, Sample, title};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::pinned::Pinned;
 use crate::settings::{check_sizes, not_twice};
-use crate::{Error, Interrupt, Progress, Settings, folder};
+use crate::{Error, RunRequest, Settings};
 
 /// The default largest size: 32 MiB.
 pub const LARGEST: u64 = 1 << 25;
@@ -73,6 +73,8 @@ impl Default for Config {
 impl Settings for Config {
     type Whole = Whole;
 
+    const COMMAND: &str = "copy latency";
+
     const RENAMED: &[(&str, &str)] = &[("count", "repeat")];
 
     /// The settings for the emulated machine: it has no caches to flush, and a copy of 32 MiB takes long.
@@ -112,14 +114,9 @@ impl Settings for Config {
 /// # Errors
 /// When a setting makes no sense here, the device is not there, refuses or gives other bytes back, or the run is
 /// interrupted; what was measured is then in `DIR.partial`.
-pub fn run(
-    config: &Config,
-    out: Option<&Path>,
-    existing: Existing,
-    interrupt: &Interrupt,
-    progress: &mut dyn Progress,
-) -> Result<(PathBuf, Summary), Error> {
+pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
+    let interrupt = request.interrupt;
     let mut summary = Summary::new(NAME, "native");
     let bench = Bench::open(&config.device, &config.policy)?;
     let engines = bench.engines(&config.engine, &mut summary)?;
@@ -133,15 +130,14 @@ pub fn run(
         load.check(&others)?;
     }
     let pinned = Pinned::to(config.cpu)?;
-    let mut folder = folder::begin(NAME, config, out, existing)?;
+    let mut folder = request.begin(NAME, config)?;
     let more = &mut folder.run_mut().more;
     more.insert("heavy_load".into(), HEAVY_LOAD.into());
 
     let shortest_ns = clock::shortest_ns();
     let base_ns = clock::monotonic_ns();
     let each = config.sizes.len() * config.operation.len();
-    let steps = each * engines.len() * config.load.len();
-    let mut step = 0;
+    let mut steps = request.steps(each * engines.len() * config.load.len());
     for &load in &config.load {
         let mut running = load.start(&others, interrupt)?;
         for &engine in &engines {
@@ -153,8 +149,7 @@ pub fn run(
                     let (of, by, beside) =
                         (operation.to_string(), engine.to_string(), load.to_string());
                     let title = title::copies_beside(&of, &by, size, &beside);
-                    progress.step(step, steps, &title);
-                    step += 1;
+                    steps.next(&title);
                     let count = usize::try_from(config.repeat).unwrap_or(usize::MAX);
                     let mut copies = operation.copies(engine, size, count);
                     copy(session.as_mut(), &mut copies, interrupt)?;
@@ -167,7 +162,7 @@ pub fn run(
             running.check()?;
         }
     }
-    progress.step(steps, steps, "done");
+    steps.end();
     drop(pinned);
     summary.whole = Whole {
         clock_shortest_ns: shortest_ns,
@@ -270,6 +265,7 @@ mod tests {
     use strum::VariantArray;
 
     use super::*;
+    use crate::Interrupt;
     use crate::settings;
 
     fn small() -> Config {
@@ -286,7 +282,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("run");
         let interrupt = Interrupt::default();
-        run(&small(), Some(&out), Existing::Refuse, &interrupt, &mut ()).unwrap();
+        run(&small(), RunRequest::to(&out, &interrupt, &mut ())).unwrap();
         let run = Recorded::read(&out).unwrap();
         let summary: Summary = run.summary.typed().unwrap();
         // 4 operations, 4 engines, 2 sizes.
@@ -313,10 +309,7 @@ mod tests {
         };
         let (_, summary) = run(
             &config,
-            Some(&folder.path().join("run")),
-            Existing::Refuse,
-            &Interrupt::default(),
-            &mut (),
+            RunRequest::to(&folder.path().join("run"), &Interrupt::default(), &mut ()),
         )
         .unwrap();
         let names: Vec<&str> = summary.cases.iter().map(|c| c.name.as_str()).collect();

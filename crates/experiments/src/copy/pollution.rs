@@ -3,7 +3,7 @@
 //! with copies by a DMA engine.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use memwarden_copies::cftu;
@@ -14,7 +14,7 @@ use memwarden_platform::counters::{self, Counting};
 use memwarden_platform::names::unknown;
 use memwarden_run::statistics::ratio_of_medians;
 use memwarden_run::studies::copy_pollution::{Case, NAME, Summary, Whole};
-use memwarden_run::{Existing, Metric, Sample, title};
+use memwarden_run::{Metric, Sample, title};
 use memwarden_workloads::automotive::Application;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ use super::victim::Victim;
 use super::{Bench, Engine, Operation, Policies, note_cpu_parts};
 use crate::pinned::Pinned;
 use crate::settings::not_twice;
-use crate::{Error, Interrupt, Progress, Settings, folder};
+use crate::{Error, Interrupt, RunRequest, Settings};
 
 /// The copies beside the application.
 #[derive(
@@ -147,6 +147,8 @@ impl Default for Config {
 impl Settings for Config {
     type Whole = Whole;
 
+    const COMMAND: &str = "copy pollution";
+
     const RENAMED: &[(&str, &str)] = &[("count", "repeat")];
 
     /// The settings for the emulated machine, on which large inputs take long.
@@ -214,14 +216,9 @@ impl Config {
 /// # Errors
 /// When a setting makes no sense here, the device is not there or refuses, an application computes something else than
 /// before, or the run is interrupted; what was measured is then in `DIR.partial`.
-pub fn run(
-    config: &Config,
-    out: Option<&Path>,
-    existing: Existing,
-    interrupt: &Interrupt,
-    progress: &mut dyn Progress,
-) -> Result<(PathBuf, Summary), Error> {
+pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
+    let interrupt = request.interrupt;
     let mut summary = Summary::new(NAME, "native");
     let bench = Bench::open(&config.device, &config.policy)?;
     bench.choose(config.engine)?;
@@ -233,7 +230,7 @@ pub fn run(
         .unwrap_or(1);
     let mut session = bench.session(largest, true)?;
     let pinned = Pinned::to(config.application_cpu)?;
-    let mut folder = folder::begin(NAME, config, out, existing)?;
+    let mut folder = request.begin(NAME, config)?;
 
     let mut counted = Counted::new(
         config.application_cpu,
@@ -244,8 +241,7 @@ pub fn run(
     let base_ns = clock::monotonic_ns();
     let plans = config.plans();
     let applications = config.applications()?;
-    let steps = applications.len() * plans.len();
-    let mut step = 0;
+    let mut steps = request.steps(applications.len() * plans.len());
     for application in applications {
         let mut victim = Victim::new(application, config.seed);
         let mut ideal: Option<Vec<f64>> = None;
@@ -257,8 +253,7 @@ pub fn run(
             let copy = pair.map(|pair| pair.to_string());
             let title =
                 title::beside_copies(application.name(), &system.to_string(), copy.as_deref());
-            progress.step(step, steps, &title);
-            step += 1;
+            steps.next(&title);
             let (runs, made) = match pair {
                 None => (counted.runs(&mut victim)?, None),
                 Some(pair) => {
@@ -297,7 +292,7 @@ pub fn run(
         }
         folder.flush()?;
     }
-    progress.step(steps, steps, "done");
+    steps.end();
     drop(pinned);
     summary.whole = Whole {
         clock_base_ns: base_ns,
@@ -487,10 +482,7 @@ mod tests {
         };
         run(
             &config,
-            Some(&out),
-            Existing::Refuse,
-            &Interrupt::default(),
-            &mut (),
+            RunRequest::to(&out, &Interrupt::default(), &mut ()),
         )
         .unwrap();
         let run = Recorded::read(&out).unwrap();

@@ -7,7 +7,7 @@ mod figures;
 mod readers;
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use memwarden_copies::provide_trace;
@@ -15,15 +15,14 @@ pub use memwarden_copies::trace::Function;
 use memwarden_copies::trace::{self, Control, FunctionStatistics, Info, Reader, Tracer};
 use memwarden_platform::cpus;
 use memwarden_platform::units::Time;
+use memwarden_run::Sample;
 use memwarden_run::studies::copy_trace::{NAME, Summary, Whole};
-use memwarden_run::{Existing, Sample};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::VariantArray;
 
-use crate::folder::begin;
 use crate::settings::not_twice;
-use crate::{Error, Interrupt, Settings};
+use crate::{Error, Interrupt, RunRequest, Settings};
 
 pub use readers::{CLASSES, Live};
 use readers::{Ring, Trace};
@@ -76,6 +75,8 @@ pub const LAB_TIME: Time = Time::ms(1000);
 
 impl Settings for Config {
     type Whole = Whole;
+
+    const COMMAND: &str = "trace copies";
 
     fn check(&self) -> Result<(), Error> {
         let bad = |text: String| Err(Error::BadInput(text));
@@ -150,9 +151,7 @@ pub trait Beside {
 /// When a setting is invalid here, a device is missing or refuses, or records that the kernel counted were lost.
 pub fn run(
     config: &Config,
-    out: Option<&Path>,
-    existing: Existing,
-    interrupt: &Interrupt,
+    request: RunRequest,
     watch: &mut dyn Watch,
     beside: Option<&mut dyn Beside>,
 ) -> Result<(PathBuf, Summary), Error> {
@@ -163,14 +162,14 @@ pub fn run(
     let cpus: Vec<usize> = cpus::online()?.iter().collect();
     // Before the folder is created, as another trace may own the rings.
     let rings = Claimed::of(tracer.as_ref(), &config.ops, &cpus)?;
-    let mut folder = begin(NAME, config, out, existing)?;
+    let mut folder = request.begin(NAME, config)?;
     let files = config
         .dat
         .then(|| dat::Files::create(folder.partial(), &config.ops))
         .transpose()?;
     let until = Until {
         time,
-        interrupt,
+        interrupt: request.interrupt,
         beside,
         exit_code: None,
     };

@@ -90,8 +90,6 @@ pub(super) fn measure(
             })
             .collect();
     }
-    // A guard whose budgets are lifted is not part of the case.
-    let guard = guard.filter(|_| plan.guard.is_some());
     if let Some(guard) = guard {
         measured.settings = Some((guard.name().to_owned(), guard.settings()?));
     }

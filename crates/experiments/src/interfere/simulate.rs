@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The experiment on a simulated machine: the same cases and run folder, with the model's clock.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use memwarden_guard::Settings as GuardSettings;
 use memwarden_platform::units::{Size, Time};
-use memwarden_run::Existing;
 use memwarden_run::studies::interfere::{NAME, Summary};
 use memwarden_sim::dram::Activity;
 use memwarden_sim::platform::PlatformError;
@@ -16,7 +15,7 @@ use super::config::USUAL_BYTES;
 use super::measure::{Guarded, Measured, MeasuredAggressor};
 use super::{Config, Plan, case, plans, remarks, samples};
 use crate::simulated::{Simulated, proof, share_of_regulated};
-use crate::{Error, Interrupt, Progress, Settings};
+use crate::{Error, RunRequest, Settings};
 
 /// A case with its prepared workloads.
 struct Prepared {
@@ -41,10 +40,7 @@ struct Ran {
 pub fn simulate(
     config: &Config,
     simulated: &Simulated,
-    out: Option<&Path>,
-    existing: Existing,
-    interrupt: &Interrupt,
-    progress: &mut dyn Progress,
+    request: RunRequest,
 ) -> Result<(PathBuf, Summary), Error> {
     let config = fitted(config, simulated)?;
     let mut summary = Summary::new(NAME, simulated.target());
@@ -76,7 +72,7 @@ pub fn simulate(
             0,
         )?;
     }
-    let mut folder = simulated.begin(NAME, &config, out, existing)?;
+    let mut folder = simulated.begin(NAME, &config, &request)?;
     let ran = Simulated::all(
         &runs,
         |(case, repeat)| {
@@ -89,8 +85,7 @@ pub fn simulate(
                 window_ps,
             )
         },
-        interrupt,
-        progress,
+        request,
     )?;
 
     let mut results = std::collections::BTreeMap::new();
@@ -278,6 +273,7 @@ fn measured(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Interrupt;
 
     #[test]
     fn an_interrupted_simulation_keeps_the_first_runs() {
@@ -294,10 +290,7 @@ mod tests {
         let ended = simulate(
             &config,
             &simulated,
-            Some(&out),
-            Existing::Refuse,
-            &interrupt,
-            &mut interrupt.after(1),
+            RunRequest::to(&out, &interrupt, &mut interrupt.after(1)),
         );
         assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
         assert!(!out.exists());

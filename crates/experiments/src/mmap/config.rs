@@ -263,6 +263,8 @@ fn kib(bytes: u64) -> String {
 impl Settings for Config {
     type Whole = memwarden_run::studies::mmap::Whole;
 
+    const COMMAND: &str = "mmap";
+
     /// The settings for the emulated machine: it is about a hundred times slower and does not report its caches.
     fn for_lab() -> Self {
         Self {

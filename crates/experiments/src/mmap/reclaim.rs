@@ -3,19 +3,19 @@
 //! too small for both, with the kernel's switch vm.reclaim_active off and on.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use memwarden_platform::memory_group::MemoryGroup;
 use memwarden_platform::swap::{self, Swap};
 use memwarden_platform::{Root, clock};
 use memwarden_run::studies::mmap_reclaim::{Case, NAME, Summary, Whole};
-use memwarden_run::{Existing, Metric, Sample};
+use memwarden_run::{Metric, Sample};
 use memwarden_workloads::in_use::{self, Outcome, Running};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Interrupt, Progress, Settings, folder};
+use crate::{Error, Interrupt, RunRequest, Settings};
 
 /// The kernel's switch.
 const SWITCH: &str = "/proc/sys/vm/reclaim_active";
@@ -57,6 +57,8 @@ impl Default for Config {
 
 impl Settings for Config {
     type Whole = Whole;
+
+    const COMMAND: &str = "mmap reclaim";
 
     /// The emulated machine has no swap by default.
     fn for_lab() -> Self {
@@ -168,14 +170,9 @@ impl Drop for Switch {
 /// # Errors
 /// When the kernel lacks the switch, swap or memory control groups, or the run is interrupted; what was measured is
 /// then in `DIR.partial`.
-pub fn run(
-    config: &Config,
-    out: Option<&Path>,
-    existing: Existing,
-    interrupt: &Interrupt,
-    progress: &mut dyn Progress,
-) -> Result<(PathBuf, Summary), Error> {
+pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
+    let interrupt = request.interrupt;
     let switch = Switch::find(&Root::system())?;
     let _swap = if config.swap.as_os_str().is_empty() {
         if swap::in_use(&Root::system()).is_empty() {
@@ -188,16 +185,15 @@ pub fn run(
     } else {
         Some(Swap::on(&config.swap)?)
     };
-    let mut folder = folder::begin(NAME, config, out, existing)?;
+    let mut folder = request.begin(NAME, config)?;
     let mut summary = Summary::new(NAME, "native");
     let base_ns = clock::monotonic_ns();
-    let steps = 2 * config.repeat as usize;
+    let mut steps = request.steps(2 * config.repeat as usize);
     let mut outcomes: [Vec<Outcome>; 2] = Default::default();
     // Alternate between off and on, so that background activity affects both.
     for repeat in 0..config.repeat {
         for value in [0, 1] {
-            let done = 2 * repeat as usize + usize::from(value);
-            progress.step(done, steps, &name(value));
+            steps.next(&name(value));
             switch.set(value)?;
             let at_ns = clock::monotonic_ns() - base_ns;
             let outcome = once(config, interrupt)?;
@@ -206,7 +202,7 @@ pub fn run(
             outcomes[usize::from(value)].push(outcome);
         }
     }
-    progress.step(steps, steps, "done");
+    steps.end();
     drop(switch);
     for (value, outcomes) in (0..).zip(&outcomes) {
         summary.cases.push(case(config, value, outcomes));

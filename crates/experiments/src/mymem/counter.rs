@@ -11,10 +11,10 @@ use std::sync::{Barrier, Mutex, PoisonError};
 use memwarden_copies::mymem::{Count, Device, Lock};
 use memwarden_platform::{affinity, clock};
 use memwarden_run::studies::mymem_counter::{Case, NAME, Summary};
-use memwarden_run::{Existing, Metric, Sample};
+use memwarden_run::{Metric, Sample};
 
 use super::{Client, Subject, open};
-use crate::{Error, Interrupt, Progress, Settings, folder};
+use crate::{Error, Interrupt, RunRequest, Settings};
 
 pub use config::Config;
 pub use workers::Workers;
@@ -89,35 +89,28 @@ fn plans<'a>(config: &Config, clients: &'a [(Subject, Client)]) -> Vec<Plan<'a>>
 /// # Errors
 /// When a setting makes no sense, a device is not there or refuses, or the run is interrupted; what was measured is then in
 /// `DIR.partial`.
-pub fn run(
-    config: &Config,
-    out: Option<&Path>,
-    existing: Existing,
-    interrupt: &Interrupt,
-    progress: &mut dyn Progress,
-) -> Result<(PathBuf, Summary), Error> {
+pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
+    let interrupt = request.interrupt;
     let mut summary = Summary::new(NAME, "native");
     let clients = open(&config.device, &mut summary)?;
     if config.lock.contains(&Lock::FetchAdd) {
         can_add(&clients)?;
     }
-    let mut folder = folder::begin(NAME, config, out, existing)?;
+    let mut folder = request.begin(NAME, config)?;
 
     let mut plans = plans(config, &clients);
-    let steps = plans.len() * config.repeat as usize;
-    let mut step = 0;
+    let mut steps = request.steps(plans.len() * config.repeat as usize);
     for repeat in 0..config.repeat {
         for plan in &mut plans {
             let name = plan.name();
-            progress.step(step, steps, &name);
-            step += 1;
+            steps.next(&name);
             let rows = samples(&name, repeat, plan.measure(interrupt)?);
             folder.append_all(&rows)?;
             folder.flush()?;
         }
     }
-    progress.step(steps, steps, "done");
+    steps.end();
     summary.cases = plans.iter().map(case).collect();
     if affinity::get()?.len() == 1 && config.lock.contains(&Lock::None) {
         summary.note(

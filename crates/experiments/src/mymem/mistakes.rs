@@ -15,7 +15,7 @@ use memwarden_copies::mymem::{C_DEVICE, Lock, RUST_DEVICE};
 use memwarden_copies::{provide, provide_exclusive};
 use memwarden_platform::{descriptor, mymem};
 use memwarden_run::studies::mymem_mistakes::{Case, NAME, Summary};
-use memwarden_run::{Existing, RunFolder, Sample};
+use memwarden_run::{RunFolder, Sample};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use schemars::JsonSchema;
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Subject, counter};
 use crate::settings::not_twice;
-use crate::{Error, Interrupt, Progress, Settings, folder};
+use crate::{Error, Interrupt, RunRequest, Settings};
 
 /// Devices whose modules have the parameter `exclusive`.
 const OURS: [&str; 2] = [C_DEVICE, RUST_DEVICE];
@@ -75,6 +75,8 @@ impl Default for Config {
 impl Settings for Config {
     type Whole = memwarden_run::studies::mymem_mistakes::Whole;
 
+    const COMMAND: &str = "mymem mistakes";
+
     /// Few increments: a system call takes long on the emulated machine.
     fn for_lab() -> Self {
         Self {
@@ -110,23 +112,19 @@ impl Settings for Config {
 /// # Errors
 /// When a setting is invalid, no device exists, one is too small, or on Ctrl-C; what was found is then in
 /// `DIR.partial`.
-pub fn run(
-    config: &Config,
-    out: Option<&Path>,
-    existing: Existing,
-    interrupt: &Interrupt,
-    progress: &mut dyn Progress,
-) -> Result<(PathBuf, Summary), Error> {
+pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
+    let interrupt = request.interrupt;
     let mut summary = Summary::new(NAME, "native");
     let devices = devices(config, &mut summary)?;
-    let mut folder = folder::begin(NAME, config, out, existing)?;
-    for (number, path) in devices.iter().enumerate() {
-        progress.step(number, devices.len(), &Subject::Device(path.clone()).name());
+    let mut folder = request.begin(NAME, config)?;
+    let mut steps = request.steps(devices.len());
+    for path in &devices {
+        steps.next(&Subject::Device(path.clone()).name());
         interrupt.check()?;
         on_device(path, config, interrupt, &mut folder, &mut summary)?;
     }
-    progress.step(devices.len(), devices.len(), "done");
+    steps.end();
     let path = folder.finish(&summary)?;
     Ok((path, summary))
 }
@@ -671,7 +669,10 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let out = place.path().join("run");
         let config = Config::default();
-        let mut folder = folder::begin(NAME, &config, Some(&out), Existing::Refuse).unwrap();
+        let interrupt = Interrupt::default();
+        let mut observer = ();
+        let request = RunRequest::to(&out, &interrupt, &mut observer);
+        let mut folder = request.begin(NAME, &config).unwrap();
         let mut summary = Summary::new(NAME, "native");
         let mut record = Record {
             subject: "C device".into(),

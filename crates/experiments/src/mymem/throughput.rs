@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Transfers of several sizes: bytes written to the start of a device and read back, each call timed.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use memwarden_copies::mymem::{Transfer, Trial};
 use memwarden_platform::clock;
 use memwarden_run::studies::mymem_throughput::{Case, NAME, Summary, Whole};
-use memwarden_run::{Existing, Metric, Sample, title};
+use memwarden_run::{Metric, Sample, title};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Client, Subject, open};
 use crate::pinned::Pinned;
 use crate::settings::{check_sizes, not_twice};
-use crate::{Error, Interrupt, Progress, Settings, folder};
+use crate::{Error, RunRequest, Settings};
 
 /// The course's transfer sizes, bytes.
 const SIZES: [u64; 5] = [1, 64, 1024, 65_536, 524_288];
@@ -54,6 +54,8 @@ impl Default for Config {
 impl Settings for Config {
     type Whole = Whole;
 
+    const COMMAND: &str = "mymem throughput";
+
     const RENAMED: &[(&str, &str)] = &[("trials", "repeat")];
 
     fn check(&self) -> Result<(), Error> {
@@ -84,32 +86,21 @@ impl Config {
 /// # Errors
 /// When a setting makes no sense here, a device is not there, refuses or gives other bytes back, or the run is
 /// interrupted; what was measured is then in `DIR.partial`.
-pub fn run(
-    config: &Config,
-    out: Option<&Path>,
-    existing: Existing,
-    interrupt: &Interrupt,
-    progress: &mut dyn Progress,
-) -> Result<(PathBuf, Summary), Error> {
+pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
+    let interrupt = request.interrupt;
     let mut summary = Summary::new(NAME, "native");
     let clients = open(&config.device, &mut summary)?;
     fits(config, &clients)?;
-    let mut folder = folder::begin(NAME, config, out, existing)?;
+    let mut folder = request.begin(NAME, config)?;
 
     let pinned = Pinned::to_last()?;
     let shortest_ns = clock::shortest_ns();
-    let steps = config.sizes.len() * clients.len();
-    let mut step = 0;
+    let mut steps = request.steps(config.sizes.len() * clients.len());
     // All subjects at one size before the next size, so that background activity affects every subject.
     for &size in &config.sizes {
         for (subject, client) in clients.iter() {
-            progress.step(
-                step,
-                steps,
-                &format!("{}, {}", subject.name(), title::size(size)),
-            );
-            step += 1;
+            steps.next(&format!("{}, {}", subject.name(), title::size(size)));
             let (trials, cpu) = match client {
                 Client::Device(device) => {
                     let mut transfer = Transfer::new(length(size), config.seed);
@@ -137,7 +128,7 @@ pub fn run(
             folder.flush()?;
         }
     }
-    progress.step(steps, steps, "done");
+    steps.end();
     drop(pinned);
     summary.whole.clock_shortest_ns = Some(shortest_ns);
     remarks(shortest_ns, &mut summary);

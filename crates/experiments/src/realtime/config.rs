@@ -2,25 +2,24 @@
 //! Settings of the deadline case, from TOML or from options.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use memwarden_guard::StartOptions;
-use memwarden_guard::units::period_us;
 use memwarden_platform::as_text;
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::units::{Size, Time, or_empty};
-use memwarden_run::Existing;
 use memwarden_run::studies::realtime::{Summary, Whole};
 use memwarden_sim::Platform;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::load::Load;
+use crate::guards::{Guarding, start_options};
 use crate::program::Delimiter;
 use crate::settings::not_twice;
 use crate::workload::program;
-use crate::{Backend, Error, GuardSpec, Interrupt, Progress, Settings, Simulated, Workload};
+use crate::{Backend, Error, GuardSpec, RunRequest, Settings, Simulated, Workload};
 
 /// A guard's settings, or `none`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +91,9 @@ pub struct Config {
     /// The regulator.
     #[schemars(with = "String")]
     pub backend: Backend,
+    /// The kernel module's file on this machine; none uses the installed one.
+    #[serde(skip)]
+    pub module: Option<PathBuf>,
     /// The event that the guard counts; empty uses the guard's default.
     pub event: String,
     /// The event that counts write-backs; empty uses the guard's default.
@@ -148,6 +150,7 @@ impl Default for Config {
             guard: vec![Setting(None)],
             repeat: 1,
             backend: Backend::Auto,
+            module: None,
             event: String::new(),
             write_event: String::new(),
             combined: false,
@@ -164,6 +167,8 @@ impl Default for Config {
 
 impl Settings for Config {
     type Whole = Whole;
+
+    const COMMAND: &str = "realtime";
 
     /// The platform of the published case.
     const PLATFORM: Option<&'static str> = Some("xeon-w3530");
@@ -208,12 +213,9 @@ impl Settings for Config {
     fn simulate(
         &self,
         simulated: &Simulated,
-        out: Option<&Path>,
-        existing: Existing,
-        interrupt: &Interrupt,
-        progress: &mut dyn Progress,
+        request: RunRequest,
     ) -> Result<(PathBuf, Summary), Error> {
-        super::simulate(self, simulated, out, existing, interrupt, progress)
+        super::simulate(self, simulated, request)
     }
 
     fn check_real(&self) -> Result<(), Error> {
@@ -266,24 +268,26 @@ impl Settings for Config {
 impl Config {
     /// The options that start the guard.
     pub(super) fn start_options(&self) -> Result<StartOptions, Error> {
-        Ok(StartOptions {
-            event: Some(self.event.clone()).filter(|event| !event.is_empty()),
-            write_event: Some(self.write_event.clone()).filter(|event| !event.is_empty()),
-            combined: self.combined,
-            bytes_per_event: Some(self.bytes_per_event).filter(|bytes| *bytes > 0),
-            period_us: period_us(self.guard_period)?,
-            ..StartOptions::default()
-        })
+        start_options(
+            &self.event,
+            &self.write_event,
+            self.combined,
+            self.bytes_per_event,
+            self.guard_period,
+        )
     }
 
-    /// The cores of the guard's self-test.
-    pub(super) fn proven_cpus(&self) -> CpuSet {
-        if !self.self_test || self.backend == Backend::Null {
-            return CpuSet::default();
-        }
-        std::iter::once(self.victim_cpu)
-            .chain(self.cpus.iter())
-            .collect()
+    /// The guard of the cases, which proves itself on the cores that they use.
+    pub(super) fn guarding(&self) -> Result<Guarding, Error> {
+        let used = std::iter::once(self.victim_cpu).chain(self.cpus.iter());
+        let proves = self.self_test && self.backend != Backend::Null;
+        Ok(Guarding {
+            backend: self.backend,
+            module: self.module.clone(),
+            options: self.start_options()?,
+            require_memory_event: self.require_memory_event,
+            proven: used.filter(|_| proves).collect(),
+        })
     }
 
     /// The command-line arguments that run the user's program.

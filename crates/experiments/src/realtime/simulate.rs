@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The deadline case on a simulated machine: the same cases and run folder, with the model's clock.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use memwarden_guard::Settings as GuardSettings;
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::units::Size;
-use memwarden_run::Existing;
 use memwarden_run::studies::realtime::{NAME, Summary};
 use memwarden_sim::Guard;
 use memwarden_sim::cases::Task;
@@ -19,7 +18,7 @@ use super::load::{Achieved, Load};
 use super::measure::{Measured, TaskRun};
 use super::{Config, Plan, Running, figures, plans, remarks, samples};
 use crate::simulated::{Simulated, share_of_regulated};
-use crate::{Error, Interrupt, Progress, Settings};
+use crate::{Error, RunRequest, Settings};
 
 /// Default buffer of a load: larger than any platform's cache.
 const LOAD_BYTES: u64 = 64 << 20;
@@ -50,10 +49,7 @@ struct Ran {
 pub fn simulate(
     config: &Config,
     simulated: &Simulated,
-    out: Option<&Path>,
-    existing: Existing,
-    interrupt: &Interrupt,
-    progress: &mut dyn Progress,
+    request: RunRequest,
 ) -> Result<(PathBuf, Summary), Error> {
     let config = fitted(config, simulated)?;
     let mut summary = Summary::new(NAME, simulated.target());
@@ -79,12 +75,11 @@ pub fn simulate(
     let runs: Vec<(usize, u32)> = (0..cases.len())
         .flat_map(|case| (0..config.repeat).map(move |repeat| (case, repeat)))
         .collect();
-    let mut folder = simulated.begin(NAME, &config, out, existing)?;
+    let mut folder = simulated.begin(NAME, &config, &request)?;
     let ran = Simulated::all(
         &runs,
         |(case, repeat)| run_once(&config, simulated, &cases[*case], *repeat),
-        interrupt,
-        progress,
+        request,
     )?;
 
     let interrupted = ran.len() < runs.len();
@@ -275,6 +270,7 @@ fn run_once(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Interrupt;
 
     #[test]
     fn an_interrupted_simulation_keeps_the_first_runs() {
@@ -294,10 +290,7 @@ mod tests {
         let ended = simulate(
             &config,
             &simulated,
-            Some(&out),
-            Existing::Refuse,
-            &interrupt,
-            &mut interrupt.after(1),
+            RunRequest::to(&out, &interrupt, &mut interrupt.after(1)),
         );
         assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
         assert!(!out.exists());

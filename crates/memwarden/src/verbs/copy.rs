@@ -6,19 +6,20 @@ mod breakeven;
 mod latency;
 mod pollution;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Subcommand;
 use clap::builder::NonEmptyStringValueParser;
-use memwarden_experiments::Settings;
 use memwarden_experiments::copy::{Engine, dat};
+use memwarden_experiments::{Error, RunRequest, Settings};
 use memwarden_platform::units::{Time, parse_bytes, parse_nanoseconds};
+use memwarden_run::Summary;
 use serde::{Serialize, Serializer};
 
-use super::experiment::{Place, on};
-use super::on_lab::{Lab, MachineArgs};
+use super::experiment::{OnMachine, Place, on};
+use super::on_lab::Lab;
 use crate::verbs::output::outln;
 
 /// Measure copies between user and kernel memory, by the CPU and by a DMA engine
@@ -59,10 +60,7 @@ struct Common {
     policy: PolicyArgs,
     #[command(flatten)]
     #[serde(skip)]
-    place: Place,
-    #[command(flatten)]
-    #[serde(skip)]
-    machine: MachineArgs,
+    on: OnMachine,
     /// The emulated machine: virt (channels in software; with a platform, its DMA engine), or zcu102 (sixteen DMA
     /// channels) [default: virt]
     #[cfg(feature = "host")]
@@ -139,20 +137,37 @@ impl Dat {
 }
 
 impl Common {
-    fn settings<S: Settings>(&self, options: &impl Serialize) -> anyhow::Result<S> {
-        let on = &self.place.on;
-        self.machine.check(on)?;
+    fn settings<S: Settings>(
+        &self,
+        options: &impl Serialize,
+        adjust: impl FnOnce(&mut S),
+    ) -> anyhow::Result<S> {
         #[cfg(feature = "host")]
-        super::on_lab::not_native(on, "--machine", self.board.is_some())?;
-        self.place.settings(options)
+        super::on_lab::not_native(&self.on.place.on, "--machine", self.board.is_some())?;
+        self.on.settings(options, adjust)
     }
 
     /// The emulated machine to use.
     fn lab(&self) -> anyhow::Result<Lab> {
-        let lab = self.machine.lab()?;
+        let lab = self.on.machine.lab()?;
         #[cfg(feature = "host")]
         let lab = lab.on_board(self.board.unwrap_or_default());
         Ok(lab)
+    }
+
+    /// Runs the experiment and prints its result; with `dat`, also writes the classic files.
+    fn carry_out<S: Settings>(
+        &self,
+        settings: &S,
+        dat: &Dat,
+        native: impl FnOnce(&S, RunRequest) -> Result<(PathBuf, Summary<S::Whole>), Error>,
+    ) -> anyhow::Result<ExitCode> {
+        let place = &self.on.place;
+        dat.begin(place)?;
+        if let Some((folder, _)) = place.carry_out(settings, || self.lab(), native)? {
+            dat.write(&folder, place.json)?;
+        }
+        Ok(ExitCode::SUCCESS)
     }
 }
 

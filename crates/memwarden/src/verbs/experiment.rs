@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use memwarden_experiments::{Error, Interrupt, Progress, Settings, Simulated};
+use memwarden_experiments::{Error, Interrupt, RunRequest, Settings, Simulated};
 use memwarden_run::{Existing, Summary, Whole};
 use serde::{Serialize, Serializer};
 
-use super::on_lab::{Lab, parse_limit};
+use super::on_lab::{Lab, MachineArgs, parse_limit};
 use super::terminal::Bar;
 use super::{outcome, output};
 
@@ -133,9 +133,35 @@ fn platform<S: Settings>(asked: Option<&str>) -> Option<&str> {
     asked.or(S::PLATFORM)
 }
 
+/// Options of the experiments that choose the emulated machine, too.
+#[derive(clap::Args)]
+pub struct OnMachine {
+    #[command(flatten)]
+    pub place: Place,
+    #[command(flatten)]
+    pub machine: MachineArgs,
+}
+
+impl OnMachine {
+    /// As [`Place::settings`].
+    pub fn settings<S: Settings>(
+        &self,
+        options: &impl Serialize,
+        adjust: impl FnOnce(&mut S),
+    ) -> anyhow::Result<S> {
+        self.machine.check(&self.place.on)?;
+        self.place.settings(options, adjust)
+    }
+}
+
 impl Place {
-    /// The target's default settings, overridden by the file and then by the options.
-    pub fn settings<S: Settings>(&self, options: &impl Serialize) -> anyhow::Result<S> {
+    /// The target's default settings, overridden by the file and then by the options; `adjust` applies the options that
+    /// are no settings.
+    pub fn settings<S: Settings>(
+        &self,
+        options: &impl Serialize,
+        adjust: impl FnOnce(&mut S),
+    ) -> anyhow::Result<S> {
         if !self.on.is_lab() && self.timeout.is_some() {
             anyhow::bail!(NO_LAB_TO_END);
         }
@@ -147,23 +173,19 @@ impl Place {
             },
             Target::Sim(_) => S::for_sim(),
         };
-        Ok(defaults.under(self.config.as_deref(), options)?)
+        let mut settings = defaults.under(self.config.as_deref(), options)?;
+        adjust(&mut settings);
+        settings.check()?;
+        Ok(settings)
     }
 
-    /// Runs the experiment on its target: `native` here, or `command` on the machine that `lab` returns. None if only
+    /// Runs the experiment on its target: `native` here, or its command on the machine that `lab` returns. None if only
     /// the settings were requested, which are then printed.
-    pub fn carry_out<S: Settings>(
+    pub fn measure<S: Settings>(
         &self,
-        command: &[&str],
         settings: &S,
         lab: impl FnOnce() -> anyhow::Result<Lab>,
-        native: impl FnOnce(
-            &S,
-            Option<&Path>,
-            Existing,
-            &Interrupt,
-            &mut dyn Progress,
-        ) -> Result<(PathBuf, Summary<S::Whole>), Error>,
+        native: impl FnOnce(&S, RunRequest) -> Result<(PathBuf, Summary<S::Whole>), Error>,
     ) -> anyhow::Result<Option<(PathBuf, Summary<S::Whole>)>> {
         if self.print_config {
             output::write(&settings.to_toml()?)?;
@@ -171,30 +193,42 @@ impl Place {
         }
         let out = self.out.as_deref();
         let existing = Existing::replace_if(self.replace);
-        let found = match &self.on {
-            Target::Native => {
-                let interrupt = Interrupt::catch()?;
-                native(settings, out, existing, &interrupt, &mut Bar::new())?
+        if let Target::Lab(asked) = &self.on {
+            settings.check_real()?;
+            let platform = platform::<S>(asked.as_deref());
+            if let Some(name) = platform {
+                settings.check_cores(&Simulated::find(name)?)?;
             }
-            Target::Sim(asked) => {
-                let simulated = Simulated::find(asked)?;
-                let interrupt = Interrupt::catch()?;
-                settings.simulate(&simulated, out, existing, &interrupt, &mut Bar::new())?
-            }
-            Target::Lab(asked) => {
-                settings.check_real()?;
-                let platform = platform::<S>(asked.as_deref());
-                if let Some(name) = platform {
-                    settings.check_cores(&Simulated::find(name)?)?;
-                }
-                let (folder, summary) = lab()?
-                    .on_platform(platform)?
-                    .within(self.timeout)
-                    .carry_out(command, &settings.to_toml()?, out, existing)?;
-                (folder, summary.typed()?)
-            }
+            let (folder, summary) = lab()?
+                .on_platform(platform)?
+                .within(self.timeout)
+                .carry_out(S::COMMAND, &settings.to_toml()?, out, existing)?;
+            return Ok(Some((folder, summary.typed()?)));
+        }
+        let simulated = match &self.on {
+            Target::Sim(asked) => Some(Simulated::find(asked)?),
+            _ => None,
         };
-        Ok(Some(found))
+        let (interrupt, mut bar) = (Interrupt::catch()?, Bar::new());
+        let request = RunRequest::new(out, existing, &interrupt, &mut bar);
+        Ok(Some(match simulated {
+            Some(simulated) => settings.simulate(&simulated, request)?,
+            None => native(settings, request)?,
+        }))
+    }
+
+    /// As [`Self::measure`], and prints the result.
+    pub fn carry_out<S: Settings>(
+        &self,
+        settings: &S,
+        lab: impl FnOnce() -> anyhow::Result<Lab>,
+        native: impl FnOnce(&S, RunRequest) -> Result<(PathBuf, Summary<S::Whole>), Error>,
+    ) -> anyhow::Result<Option<(PathBuf, Summary<S::Whole>)>> {
+        let found = self.measure(settings, lab, native)?;
+        if let Some((folder, summary)) = &found {
+            self.tell(folder, summary)?;
+        }
+        Ok(found)
     }
 
     /// Prints the result.

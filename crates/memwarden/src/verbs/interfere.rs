@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::builder::NonEmptyStringValueParser;
 use memwarden_experiments::interfere::{self, Config};
 use memwarden_experiments::program::Delimiter;
-use memwarden_experiments::{Backend, GuardSpec, Settings, Workload};
+use memwarden_experiments::{Backend, GuardSpec, Workload};
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::units::{Size, Time, parse_seconds};
 use memwarden_run::studies::interfere::Summary;
@@ -130,17 +130,17 @@ pub struct Args {
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        let mut config: Config = self.place.settings(self)?;
-        // Otherwise a number of passes, a default of the lab's, would hide the time.
-        if self.window.is_some() {
-            config.victim_iterations = 0;
-        }
         anyhow::ensure!(
             self.victim_iterations.is_none() || !matches!(self.place.on, Target::Sim(_)),
             "--victim-iterations: on a model --window sets the length of a run"
         );
-        config.check()?;
-        Ok(config)
+        self.place.settings(self, |config: &mut Config| {
+            // Otherwise a number of passes, a default of the lab's, would hide the time.
+            if self.window.is_some() {
+                config.victim_iterations = 0;
+            }
+            config.module.clone_from(&self.module);
+        })
     }
 }
 
@@ -156,21 +156,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 pub fn measure(args: &Args) -> anyhow::Result<Option<(PathBuf, Summary)>> {
     let config = args.settings()?;
     not_native(&args.place.on, "--with", !args.with.is_empty())?;
-    let command = ["memwarden", "interfere"];
-    args.place.carry_out(
-        &command,
-        &config,
-        || Ok(Lab::usual().with(&args.with)),
-        |config, out, existing, interrupt, progress| {
-            let module = args.module.clone();
-            interfere::run(config, module, out, existing, interrupt, progress)
-        },
-    )
+    let lab = || Ok(Lab::usual().with(&args.with));
+    args.place.measure(&config, lab, interfere::run)
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use memwarden_experiments::Settings as _;
     use memwarden_sim::Platform;
 
     use super::*;

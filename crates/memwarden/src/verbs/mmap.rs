@@ -9,13 +9,11 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use clap::builder::NonEmptyStringValueParser;
-use memwarden_experiments::Settings;
 use memwarden_experiments::mmap::{self, Access, Compete, Config, Counters, Flush, Switch, Way};
 use memwarden_platform::units::parse_size;
 use serde::{Serialize, Serializer};
 
-use super::experiment::{Place, on};
-use super::on_lab::MachineArgs;
+use super::experiment::{OnMachine, on};
 use crate::verbs::numbers::count;
 
 /// Measure the cost of a mapping: six ways to map memory, random and sequential walks, alone or beside a competitor
@@ -114,10 +112,7 @@ struct WalkArgs {
     dir: Option<String>,
     #[command(flatten)]
     #[serde(skip)]
-    place: Place,
-    #[command(flatten)]
-    #[serde(skip)]
-    machine: MachineArgs,
+    on: OnMachine,
 }
 
 /// Parses the size of an option.
@@ -156,10 +151,7 @@ fn some_or_all<S: Serializer>(ways: &Option<Vec<Ways>>, serializer: S) -> Result
 
 impl WalkArgs {
     fn settings(&self) -> anyhow::Result<Config> {
-        self.machine.check(&self.place.on)?;
-        let config: Config = self.place.settings(self)?;
-        config.check()?;
-        Ok(config)
+        self.on.settings(self, |_: &mut Config| ())
     }
 }
 
@@ -183,26 +175,25 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let args = &args.walk;
     let mut config = args.settings()?;
     let mut carried = None;
-    if args.place.on.is_lab() && !args.place.print_config {
+    let OnMachine { place, machine } = &args.on;
+    if place.on.is_lab() && !place.print_config {
         (config, carried) = in_the_guest(&config)?;
     }
     let lab = || {
-        let lab = args.machine.lab()?.with(carried.as_slice());
+        let lab = machine.lab()?.with(carried.as_slice());
         Ok(match config.prefetcher {
             Switch::On => lab,
             Switch::Off => lab.without_prefetcher(),
         })
     };
-    let command = ["memwarden", "mmap"];
-    if let Some((folder, summary)) = args.place.carry_out(&command, &config, lab, mmap::run)? {
-        args.place.tell(&folder, &summary)?;
-    }
+    place.carry_out(&config, lab, mmap::run)?;
     Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use memwarden_experiments::Settings as _;
 
     use super::*;
 

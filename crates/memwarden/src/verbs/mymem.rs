@@ -5,15 +5,17 @@ mod counter;
 mod mistakes;
 mod throughput;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use memwarden_experiments::Settings;
 use memwarden_experiments::mymem::Subject;
+use memwarden_experiments::{Error, RunRequest, Settings};
+use memwarden_run::Summary;
 use serde::Serialize;
 
-use super::experiment::Place;
-use super::on_lab::MachineArgs;
+use super::experiment::OnMachine;
+use super::output::errln;
 
 /// Measure the memory devices: transfers of all sizes, counters with several workers, and common mistakes
 #[derive(clap::Args)]
@@ -50,15 +52,23 @@ struct Common {
     device: Option<Vec<Subject>>,
     #[command(flatten)]
     #[serde(skip)]
-    place: Place,
-    #[command(flatten)]
-    #[serde(skip)]
-    machine: MachineArgs,
+    on: OnMachine,
 }
 
 impl Common {
-    fn settings<S: Settings>(&self, options: &impl Serialize) -> anyhow::Result<S> {
-        self.machine.check(&self.place.on)?;
-        self.place.settings(options)
+    /// Runs the experiment and prints its result. `faults` names what a device did wrong; the exit code is then 1.
+    fn carry_out<S: Settings>(
+        &self,
+        settings: &S,
+        native: impl FnOnce(&S, RunRequest) -> Result<(PathBuf, Summary<S::Whole>), Error>,
+        faults: impl FnOnce(&Summary<S::Whole>) -> Option<String>,
+    ) -> anyhow::Result<ExitCode> {
+        let lab = || self.on.machine.lab();
+        let found = self.on.place.carry_out(settings, lab, native)?;
+        if let Some(fault) = found.and_then(|(_, summary)| faults(&summary)) {
+            errln!("memwarden: {fault}");
+            return Ok(ExitCode::FAILURE);
+        }
+        Ok(ExitCode::SUCCESS)
     }
 }

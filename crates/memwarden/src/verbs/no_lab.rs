@@ -51,7 +51,7 @@ impl Lab {
 
     pub fn carry_out(
         self,
-        _: &[&str],
+        _: &str,
         _: &str,
         _: Option<&Path>,
         _: Existing,

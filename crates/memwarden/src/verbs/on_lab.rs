@@ -230,7 +230,7 @@ impl Lab {
     /// Runs `command` there with these settings, and moves the run folder to its place here.
     pub fn carry_out(
         mut self,
-        command: &[&str],
+        command: &str,
         settings: &str,
         out: Option<&Path>,
         existing: Existing,
@@ -243,7 +243,8 @@ impl Lab {
         std::fs::write(&file, settings)
             .with_context(|| format!("writing the settings to {}", file.display()))?;
         self.machine.with.push(file);
-        let mut words: Vec<String> = command.iter().map(|&word| word.into()).collect();
+        let mut words = vec!["memwarden".to_owned()];
+        words.extend(command.split(' ').map(str::to_owned));
         words.extend(["--config".into(), format!("/host/{SETTINGS}")]);
         let mut home = run(&self.machine, words).map_err(|failed| {
             if let Some(left) = failed.left {

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use memwarden_experiments::loads::LoadSpec;
 use memwarden_experiments::plan::{self, Config, More, NO_GUARD, Planned, TaskSpec};
-use memwarden_experiments::{Interrupt, Settings};
+use memwarden_experiments::{Interrupt, RunRequest, Settings};
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::units::{Size, Time};
 use memwarden_run::Existing;
@@ -162,10 +162,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::catch()?;
     let planned = plan::run(
         &config,
-        args.out.as_deref(),
-        Existing::replace_if(args.replace),
-        &interrupt,
-        &mut Bar::new(),
+        RunRequest::new(
+            args.out.as_deref(),
+            Existing::replace_if(args.replace),
+            &interrupt,
+            &mut Bar::new(),
+        ),
         |summary, setting, problem| {
             let Some(options) = verification else {
                 return Ok(None);

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::builder::NonEmptyStringValueParser;
 use memwarden_experiments::program::Delimiter;
 use memwarden_experiments::realtime::{self, Config, Load, Setting};
-use memwarden_experiments::{Backend, Settings, Workload};
+use memwarden_experiments::{Backend, Workload};
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::units::{Size, Time, parse_seconds};
 use memwarden_run::studies::realtime::Summary;
@@ -132,14 +132,14 @@ pub struct Args {
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        let mut config: Config = self.place.settings(self)?;
-        if !self.command.is_empty() {
-            let mut load = self.load.clone().unwrap_or_default();
-            load.push(Load::command(&self.command));
-            config.load = load;
-        }
-        config.check()?;
-        Ok(config)
+        self.place.settings(self, |config: &mut Config| {
+            if !self.command.is_empty() {
+                let mut load = self.load.clone().unwrap_or_default();
+                load.push(Load::command(&self.command));
+                config.load = load;
+            }
+            config.module.clone_from(&self.module);
+        })
     }
 }
 
@@ -155,21 +155,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 pub fn measure(args: &Args) -> anyhow::Result<Option<(PathBuf, Summary)>> {
     let config = args.settings()?;
     not_native(&args.place.on, "--with", !args.with.is_empty())?;
-    let command = ["memwarden", "realtime"];
-    args.place.carry_out(
-        &command,
-        &config,
-        || Ok(Lab::usual().with(&args.with)),
-        |config, out, existing, interrupt, progress| {
-            let module = args.module.clone();
-            realtime::run(config, module, out, existing, interrupt, progress)
-        },
-    )
+    let lab = || Ok(Lab::usual().with(&args.with));
+    args.place.measure(&config, lab, realtime::run)
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use memwarden_experiments::Settings as _;
     use memwarden_sim::Platform;
 
     use super::*;

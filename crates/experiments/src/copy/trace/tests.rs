@@ -20,9 +20,7 @@ fn recorded(config: &Config, interrupt: &Interrupt) -> (tempfile::TempDir, Recor
     let out = folder.path().join("run");
     run(
         config,
-        Some(&out),
-        Existing::Refuse,
-        interrupt,
+        RunRequest::to(&out, interrupt, &mut ()),
         &mut (),
         None,
     )
@@ -111,9 +109,7 @@ fn a_command_ends_the_trace() {
     };
     let (_, summary) = run(
         &config,
-        Some(&folder.path().join("run")),
-        Existing::Refuse,
-        &Interrupt::default(),
+        RunRequest::to(&folder.path().join("run"), &Interrupt::default(), &mut ()),
         &mut (),
         Some(&mut Command(0)),
     )
@@ -145,9 +141,7 @@ fn a_command_that_goes_on_is_ended_with_the_trace() {
     let out = folder.path().join("run");
     let (_, summary) = run(
         &config,
-        Some(&out),
-        Existing::Refuse,
-        &interrupt,
+        RunRequest::to(&out, &interrupt, &mut ()),
         &mut (),
         Some(&mut Command),
     )

@@ -54,6 +54,8 @@ impl Default for Config {
 impl Settings for Config {
     type Whole = memwarden_run::studies::mymem_counter::Whole;
 
+    const COMMAND: &str = "mymem counter";
+
     /// The settings for the emulated machine, where system calls are slow: few increments from user space; inside the
     /// kernel, without system calls, the course's own 50 workers with 150,000 each.
     fn for_lab() -> Self {

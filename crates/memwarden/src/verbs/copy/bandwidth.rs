@@ -3,7 +3,6 @@
 
 use std::process::ExitCode;
 
-use memwarden_experiments::Settings;
 use memwarden_experiments::copy::bandwidth::{self, Config};
 use memwarden_experiments::copy::{Operation, powers};
 use memwarden_platform::units::parse_bytes;
@@ -55,26 +54,17 @@ pub(super) struct Args {
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
         Engines::check(self.engine.as_ref())?;
-        let mut config: Config = self.common.settings(self)?;
-        if let Some(max) = self.max {
-            config.sizes = powers(1 << 10, max);
-        }
-        config.check()?;
-        Ok(config)
+        self.common.settings(self, |config: &mut Config| {
+            if let Some(max) = self.max {
+                config.sizes = powers(1 << 10, max);
+            }
+        })
     }
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let config = args.settings()?;
-    let Common { place, .. } = &args.common;
-    args.dat.begin(place)?;
-    let command = ["memwarden", "copy", "bandwidth"];
-    let lab = || args.common.lab();
-    if let Some((folder, summary)) = place.carry_out(&command, &config, lab, bandwidth::run)? {
-        place.tell(&folder, &summary)?;
-        args.dat.write(&folder, place.json)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let run = bandwidth::run;
+    args.common.carry_out(&args.settings()?, &args.dat, run)
 }
 
 #[cfg(test)]

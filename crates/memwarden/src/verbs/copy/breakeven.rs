@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use memwarden_experiments::Settings;
 use memwarden_experiments::copy::breakeven::{self, Answer, Config, THRESHOLD};
 use memwarden_experiments::copy::{Engine, NULL, Operation};
 use memwarden_platform::units::parse_bytes;
@@ -67,11 +66,10 @@ pub(super) struct Args {
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        if self.apply && self.common.place.on.is_lab() {
+        if self.apply && self.common.on.place.on.is_lab() {
             bail!("--apply: the answer is for the lab's machine, not for this one");
         }
-        let config: Config = self.common.settings(self)?;
-        config.check()?;
+        let config = self.common.settings(self, |_: &mut Config| ())?;
         if self.apply && config.device == Path::new(NULL) {
             bail!("--apply: --device null has no engine, so its answer is not valid for cftu");
         }
@@ -89,7 +87,7 @@ impl Args {
             }
             return Ok(());
         };
-        if !self.common.place.json {
+        if !self.common.on.place.json {
             outln!(
                 "for a file in /etc/modprobe.d: {}",
                 breakeven::modprobe_line(bytes)
@@ -107,11 +105,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.apply {
         breakeven::can_apply(Path::new(THRESHOLD))?;
     }
-    let Common { place, .. } = &args.common;
-    let command = ["memwarden", "copy", "breakeven"];
+    let Common { on, .. } = &args.common;
     let lab = || args.common.lab();
-    if let Some((folder, summary)) = place.carry_out(&command, &config, lab, breakeven::run)? {
-        place.tell(&folder, &summary)?;
+    if let Some((_, summary)) = on.place.carry_out(&config, lab, breakeven::run)? {
         args.settle(&summary.whole)?;
     }
     Ok(ExitCode::SUCCESS)

@@ -3,7 +3,6 @@
 
 use std::process::ExitCode;
 
-use memwarden_experiments::Settings;
 use memwarden_experiments::copy::Engine;
 use memwarden_experiments::copy::pollution::{self, Config, Pair, System};
 use serde::Serialize;
@@ -58,23 +57,13 @@ pub(super) struct Args {
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        let config: Config = self.common.settings(self)?;
-        config.check()?;
-        Ok(config)
+        self.common.settings(self, |_: &mut Config| ())
     }
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let config = args.settings()?;
-    let Common { place, .. } = &args.common;
-    args.dat.begin(place)?;
-    let command = ["memwarden", "copy", "pollution"];
-    let lab = || args.common.lab();
-    if let Some((folder, summary)) = place.carry_out(&command, &config, lab, pollution::run)? {
-        place.tell(&folder, &summary)?;
-        args.dat.write(&folder, place.json)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let run = pollution::run;
+    args.common.carry_out(&args.settings()?, &args.dat, run)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use memwarden_experiments::guard_bench::{self, Event, Part, Subject};
-use memwarden_experiments::{Backend, Interrupt};
+use memwarden_experiments::{Backend, Interrupt, RunRequest};
 use memwarden_platform::units::{Time, parse_seconds};
 use memwarden_run::Existing;
 use memwarden_run::studies::guard_bench::{Reached, Summary};
@@ -119,14 +119,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             };
             let subject = args.subject(*backend, args.event(None)?, HOLD);
             let interrupt = Interrupt::catch()?;
-            let mut bar = Bar::new();
+            let (out, mut bar) = (args.out.as_deref(), Bar::new());
             guard_bench::run(
                 part,
                 &subject,
-                args.out.as_deref(),
-                existing,
-                &interrupt,
-                &mut bar,
+                RunRequest::new(out, existing, &interrupt, &mut bar),
             )?
         }
         (Target::Sim(_), _) => {

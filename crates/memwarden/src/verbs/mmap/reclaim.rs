@@ -4,14 +4,12 @@
 use std::process::ExitCode;
 
 use clap::builder::NonEmptyStringValueParser;
-use memwarden_experiments::Settings;
 use memwarden_experiments::mmap::reclaim::{self, Config};
 use serde::Serialize;
 
 use super::bytes;
-use crate::verbs::experiment::Place;
+use crate::verbs::experiment::OnMachine;
 use crate::verbs::numbers::count;
-use crate::verbs::on_lab::MachineArgs;
 
 /// Count how often pages in use must be read back while others stream through, with vm.reclaim_active off and on
 #[derive(clap::Args, Serialize)]
@@ -45,28 +43,19 @@ pub(super) struct Args {
     repeat: Option<u32>,
     #[command(flatten)]
     #[serde(skip)]
-    place: Place,
-    #[command(flatten)]
-    #[serde(skip)]
-    machine: MachineArgs,
+    on: OnMachine,
 }
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        self.machine.check(&self.place.on)?;
-        let config: Config = self.place.settings(self)?;
-        config.check()?;
-        Ok(config)
+        self.on.settings(self, |_: &mut Config| ())
     }
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let lab = || Ok(args.on.machine.lab()?.with_our_patches_only());
     let config = args.settings()?;
-    let lab = || Ok(args.machine.lab()?.with_our_patches_only());
-    let command = ["memwarden", "mmap", "reclaim"];
-    if let Some((folder, summary)) = args.place.carry_out(&command, &config, lab, reclaim::run)? {
-        args.place.tell(&folder, &summary)?;
-    }
+    args.on.place.carry_out(&config, lab, reclaim::run)?;
     Ok(ExitCode::SUCCESS)
 }
 

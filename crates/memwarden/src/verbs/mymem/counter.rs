@@ -5,14 +5,12 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use memwarden_copies::mymem::Lock;
-use memwarden_experiments::Settings;
 use memwarden_experiments::mymem::counter::{self, Config, Workers};
 use serde::{Serialize, Serializer};
 use strum::VariantArray;
 
 use super::Common;
 use crate::verbs::numbers::{count, count_in};
-use crate::verbs::output::errln;
 
 /// Count with several workers and report lost updates: without a lock, with a mutex, with the device's atomic addition
 #[derive(clap::Args, Serialize)]
@@ -79,26 +77,14 @@ fn together<S: Serializer>(locks: &Option<Vec<Locks>>, serializer: S) -> Result<
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        let config: Config = self.common.settings(self)?;
-        config.check()?;
-        Ok(config)
+        self.common.on.settings(self, |_: &mut Config| ())
     }
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
-    let Common { place, machine, .. } = &args.common;
-    let lab = || machine.lab();
-    let command = ["memwarden", "mymem", "counter"];
-    let Some((folder, summary)) = place.carry_out(&command, &config, lab, counter::run)? else {
-        return Ok(ExitCode::SUCCESS);
-    };
-    place.tell(&folder, &summary)?;
-    if let Some(fault) = counter::faults(&summary) {
-        errln!("memwarden: {fault}");
-        return Ok(ExitCode::FAILURE);
-    }
-    Ok(ExitCode::SUCCESS)
+    args.common
+        .carry_out(&config, counter::run, counter::faults)
 }
 
 #[cfg(test)]

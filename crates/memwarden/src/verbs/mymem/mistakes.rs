@@ -3,13 +3,11 @@
 
 use std::process::ExitCode;
 
-use memwarden_experiments::Settings;
 use memwarden_experiments::mymem::mistakes::{self, Config};
 use serde::Serialize;
 
 use super::Common;
 use crate::verbs::numbers::count;
-use crate::verbs::output::errln;
 
 /// Make the mistakes that a program can make with a device, and report the device's reaction to each
 #[derive(clap::Args, Serialize)]
@@ -35,26 +33,14 @@ pub(super) struct Args {
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        let config: Config = self.common.settings(self)?;
-        config.check()?;
-        Ok(config)
+        self.common.on.settings(self, |_: &mut Config| ())
     }
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
-    let Common { place, machine, .. } = &args.common;
-    let lab = || machine.lab();
-    let command = ["memwarden", "mymem", "mistakes"];
-    let Some((folder, summary)) = place.carry_out(&command, &config, lab, mistakes::run)? else {
-        return Ok(ExitCode::SUCCESS);
-    };
-    place.tell(&folder, &summary)?;
-    if let Some(fault) = mistakes::faults(&summary) {
-        errln!("memwarden: {fault}");
-        return Ok(ExitCode::FAILURE);
-    }
-    Ok(ExitCode::SUCCESS)
+    args.common
+        .carry_out(&config, mistakes::run, mistakes::faults)
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 
 use std::process::ExitCode;
 
-use memwarden_experiments::Settings;
 use memwarden_experiments::mymem::throughput::{self, Config};
 use memwarden_platform::units::parse_bytes;
 use serde::Serialize;
@@ -41,24 +40,17 @@ pub(super) struct Args {
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        let mut config: Config = self.common.settings(self)?;
-        if self.sweep {
-            config.sizes = Config::sweep();
-        }
-        config.check()?;
-        Ok(config)
+        self.common.on.settings(self, |config: &mut Config| {
+            if self.sweep {
+                config.sizes = Config::sweep();
+            }
+        })
     }
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
-    let Common { place, machine, .. } = &args.common;
-    let lab = || machine.lab();
-    let command = ["memwarden", "mymem", "throughput"];
-    if let Some((folder, summary)) = place.carry_out(&command, &config, lab, throughput::run)? {
-        place.tell(&folder, &summary)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    args.common.carry_out(&config, throughput::run, |_| None)
 }
 
 #[cfg(test)]

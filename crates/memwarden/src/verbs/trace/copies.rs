@@ -2,22 +2,20 @@
 //! `memwarden trace copies`: traces copies between user and kernel memory.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::NonEmptyStringValueParser;
 use memwarden_experiments::copy::trace::{self, Beside, Config, Function};
-use memwarden_experiments::{Error, Interrupt, Settings};
+use memwarden_experiments::{Error, Interrupt, RunRequest};
 use memwarden_platform::units::{Time, parse_seconds};
-use memwarden_run::Existing;
 use memwarden_run::studies::copy_trace::Summary;
 use serde::Serialize;
 
 use super::command::Command;
 use super::live::Screen;
-use crate::verbs::experiment::{Place, on};
+use crate::verbs::experiment::{OnMachine, on};
 use crate::verbs::foreign;
-use crate::verbs::on_lab::MachineArgs;
 
 /// Record size, latency and caller of every copy between user and kernel memory
 #[derive(clap::Args, Serialize)]
@@ -51,10 +49,7 @@ pub(super) struct Args {
     device: Option<String>,
     #[command(flatten)]
     #[serde(skip)]
-    place: Place,
-    #[command(flatten)]
-    #[serde(skip)]
-    machine: MachineArgs,
+    on: OnMachine,
     /// Trace while this command runs, with its arguments
     #[arg(last = true, value_name = "COMMAND")]
     #[serde(skip)]
@@ -63,28 +58,20 @@ pub(super) struct Args {
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        self.machine.check(&self.place.on)?;
-        let mut config: Config = self.place.settings(self)?;
-        if !self.command.is_empty() {
-            // The command ends the trace, even if the file has a time.
-            config.time = self.time;
-            config.command.clone_from(&self.command);
-        }
-        if self.place.on.is_lab() && config.command.is_empty() {
-            config.time.get_or_insert(trace::LAB_TIME);
-        }
-        config.check()?;
-        Ok(config)
+        self.on.settings(self, |config: &mut Config| {
+            if !self.command.is_empty() {
+                // The command ends the trace, even if the file has a time.
+                config.time = self.time;
+                config.command.clone_from(&self.command);
+            }
+            if self.on.place.on.is_lab() && config.command.is_empty() {
+                config.time.get_or_insert(trace::LAB_TIME);
+            }
+        })
     }
 
-    fn here(
-        &self,
-        config: &Config,
-        out: Option<&Path>,
-        existing: Existing,
-        interrupt: &Interrupt,
-    ) -> Result<(PathBuf, Summary), Error> {
-        let mut command = Command::new(&config.command, self.place.json, interrupt);
+    fn here(&self, config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), Error> {
+        let mut command = Command::new(&config.command, self.on.place.json, request.interrupt);
         command.check()?;
         let beside: Option<&mut dyn Beside> = if config.command.is_empty() {
             None
@@ -92,25 +79,16 @@ impl Args {
             Some(&mut command)
         };
         let mut screen = Screen::new(beside.is_some());
-        trace::run(config, out, existing, interrupt, &mut screen, beside)
+        trace::run(config, request, &mut screen, beside)
     }
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
-    let command = ["memwarden", "trace", "copies"];
-    let lab = || Ok(args.machine.lab()?.with_our_patches());
-    let found = args.place.carry_out(
-        &command,
-        &config,
-        lab,
-        |config, out, existing, interrupt, _| args.here(config, out, existing, interrupt),
-    )?;
-    let Some((folder, summary)) = found else {
-        return Ok(ExitCode::SUCCESS);
-    };
-    args.place.tell(&folder, &summary)?;
-    Ok(exit_code(&summary))
+    let lab = || Ok(args.on.machine.lab()?.with_our_patches());
+    let here = |config: &Config, request: RunRequest| args.here(config, request);
+    let found = args.on.place.carry_out(&config, lab, here)?;
+    Ok(found.map_or(ExitCode::SUCCESS, |(_, summary)| exit_code(&summary)))
 }
 
 /// The command's exit code, if there was a command; otherwise that after the signal which ended the trace.
@@ -127,6 +105,8 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     use clap::Parser;
+
+    use memwarden_experiments::Settings as _;
 
     use super::*;
 

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The guard of an experiment's cases: started for the first case that needs it, and restored at the end.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use memwarden_guard::self_test::{self, Finding};
+use memwarden_guard::units::period_us;
+use memwarden_guard::{
+    Error as GuardError, ModuleSource, Regulator, Session, StartOptions, meaning, meaning_of,
+};
+use memwarden_platform::cpus::CpuSet;
+use memwarden_platform::units::Time;
+use memwarden_run::{Summary, Whole};
+use serde_json::Value;
+
+use crate::{Backend, Error, GuardSpec, Interrupt, KnownTraffic};
+
+/// What the guard's settings of an experiment come to.
+pub(crate) struct Guarding {
+    pub backend: Backend,
+    /// The kernel module's file; none uses the installed one.
+    pub module: Option<PathBuf>,
+    pub options: StartOptions,
+    /// Fail if the guard's event is not memory traffic.
+    pub require_memory_event: bool,
+    /// The cores of the self-test; none leaves it out.
+    pub proven: CpuSet,
+}
+
+/// The options that start a guard; an empty or zero setting uses the guard's default.
+pub(crate) fn start_options(
+    event: &str,
+    write_event: &str,
+    combined: bool,
+    bytes_per_event: u64,
+    period: Time,
+) -> Result<StartOptions, Error> {
+    let named = |event: &str| Some(event.to_owned()).filter(|event| !event.is_empty());
+    Ok(StartOptions {
+        event: named(event),
+        write_event: named(write_event),
+        combined,
+        bytes_per_event: Some(bytes_per_event).filter(|bytes| *bytes > 0),
+        period_us: period_us(period)?,
+        ..StartOptions::default()
+    })
+}
+
+impl Guarding {
+    /// Refuses an event that isn't memory traffic before the cases without a guard are measured. A guard that cannot run
+    /// here counts nothing yet: it is refused, or its cases are left out, later.
+    pub fn check_event(&self) -> Result<(), Error> {
+        if !self.require_memory_event || self.backend == Backend::Null {
+            return Ok(());
+        }
+        match meaning_of(&self.options) {
+            Ok(meaning) => Ok(meaning.require_memory_traffic()?),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Reports what the guard counts and what it cannot hold: on stderr at once, and as a note.
+    fn say<W: Whole>(&self, guard: &dyn Regulator, summary: &mut Summary<W>) -> Result<(), Error> {
+        let meaning = meaning(&guard.settings()?.control);
+        if self.require_memory_event {
+            meaning.require_memory_traffic()?;
+        }
+        // A closed stderr is no reason to end.
+        let _ = writeln!(std::io::stderr(), "memwarden: {}", meaning.text);
+        summary.note(format!("The guard's {}.", meaning.text));
+        Ok(())
+    }
+
+    /// Starts the guard and runs its self-test; returns the result as JSON.
+    fn begin<W: Whole>(
+        &self,
+        guard: Box<dyn Regulator>,
+        interrupt: &Interrupt,
+        summary: &mut Summary<W>,
+    ) -> Result<(Session, Option<Value>), Error> {
+        let mut session = Session::begin(guard, &self.options)?;
+        self.say(session.regulator(), summary)?;
+        if self.proven.is_empty() {
+            return Ok((session, None));
+        }
+        let control = session.guard().settings()?.control;
+        let cpus = self.proven.iter();
+        let cpus: Vec<usize> = cpus.filter(|cpu| control.online.contains(*cpu)).collect();
+        let mut traffic = KnownTraffic::for_event(&control.event, interrupt);
+        let findings = self_test::run(session.guard(), &cpus, &mut traffic)?;
+        summary.note(said(&control.event, &findings));
+        for note in findings.iter().filter_map(Finding::note_of_written) {
+            summary.note(format!("In that test, {note}."));
+        }
+        Ok((session, serde_json::to_value(findings).ok()))
+    }
+}
+
+fn said(event: &str, findings: &[Finding]) -> String {
+    let worst = findings
+        .iter()
+        .map(|finding| {
+            (finding.counted_bytes as f64 / finding.moved_bytes.max(1) as f64 - 1.0) * 100.0
+        })
+        .max_by(|a, b| a.abs().total_cmp(&b.abs()))
+        .unwrap_or(0.0);
+    format!(
+        "The guard proved itself on {} cores before the first case: {event} counted within {worst:+.1} % of the bytes \
+         moved, and a core over its budget stopped.",
+        findings.len()
+    )
+}
+
+/// True if the machine lacks what the guard needs, as opposed to a fault of an available guard.
+fn cannot_run_here(error: &GuardError) -> bool {
+    matches!(
+        error,
+        GuardError::NotRoot(_)
+            | GuardError::NoModule { .. }
+            | GuardError::NoModuleSupport
+            | GuardError::NoDevice(_)
+    )
+}
+
+/// The guard of the whole run.
+pub(crate) struct Guards {
+    guarding: Guarding,
+    /// The session, or the regulator if it has not been started; none if it cannot run here.
+    session: Option<Result<Session, Box<dyn Regulator>>>,
+    /// The self-test's findings.
+    self_test: Option<Value>,
+}
+
+impl Guards {
+    pub fn new<W: Whole>(guarding: Guarding, summary: &mut Summary<W>) -> Result<Self, Error> {
+        let module = guarding.module.clone().map(ModuleSource::Path);
+        let guard = guarding.backend.regulator(module, true)?;
+        // A guard that was running stays loaded: cases without a guard run with its budgets lifted.
+        let session = if guard.is_running() {
+            summary.note(
+                "A guard was running already: the cases without a guard ran with all budgets lifted, and its \
+                 settings were put back at the end.",
+            );
+            let mut session = Session::begin(guard, &guarding.options)?;
+            guarding.say(session.regulator(), summary)?;
+            GuardSpec::lift(session.guard())?;
+            Ok(session)
+        } else {
+            Err(guard)
+        };
+        Ok(Self {
+            guarding,
+            session: Some(session),
+            self_test: None,
+        })
+    }
+
+    /// Applies the guard settings; false if the guard cannot run here and the case is left out.
+    pub fn apply<W: Whole>(
+        &mut self,
+        spec: &GuardSpec,
+        interrupt: &Interrupt,
+        summary: &mut Summary<W>,
+    ) -> Result<bool, Error> {
+        let mut session = match self.session.take() {
+            None => return Ok(false),
+            Some(Ok(session)) => session,
+            Some(Err(guard)) => match self.guarding.begin(guard, interrupt, summary) {
+                Ok((session, self_test)) => {
+                    self.self_test = self_test;
+                    session
+                }
+                Err(Error::Guard(error))
+                    if self.guarding.backend == Backend::Auto && cannot_run_here(&error) =>
+                {
+                    summary.note(format!("The cases with a guard were left out: {error}."));
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        spec.apply(session.guard())?;
+        self.session = Some(Ok(session));
+        Ok(true)
+    }
+
+    /// The guard of a case with these settings; a guard whose budgets are lifted is not part of it.
+    pub fn of(&self, spec: Option<&GuardSpec>) -> Option<&dyn Regulator> {
+        let session = self.session.as_ref()?.as_ref().ok()?;
+        spec.map(|_| session.regulator())
+    }
+
+    /// Restores the guard; returns the self-test's findings as JSON.
+    pub fn end(self) -> Result<Option<Value>, Error> {
+        if let Some(Ok(session)) = self.session {
+            session.end()?;
+        }
+        Ok(self.self_test)
+    }
+}
