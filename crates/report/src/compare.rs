@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::Table;
 use crate::generic::metric_name;
-use crate::number::{NOT_MEASURED, optional, times};
+use crate::number::{NOT_MEASURED, optional, optional_times};
 
 /// One metric of one case in two runs.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -117,7 +117,7 @@ pub fn compare_table(first: &Recorded, second: &Recorded) -> Table {
         } else {
             format!("{metric}, {unit}")
         };
-        let ratio = c.ratio.ratio.map_or_else(|| NOT_MEASURED.into(), times);
+        let ratio = optional_times(c.ratio.ratio);
         let case = cases
             .first()
             .map(|case| case.title(&first.summary.experiment));

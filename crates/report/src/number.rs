@@ -31,6 +31,16 @@ pub fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| NOT_MEASURED.into(), figure)
 }
 
+/// [`percent`] for a share that may be missing.
+pub fn optional_percent(share: Option<f64>) -> String {
+    share.map_or_else(|| NOT_MEASURED.into(), percent)
+}
+
+/// [`times`] for a ratio that may be missing.
+pub fn optional_times(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| NOT_MEASURED.into(), times)
+}
+
 /// [`figure`] for a count that may be missing.
 pub fn count(value: Option<u64>) -> String {
     optional(value.map(|count| count as f64))
@@ -121,6 +131,19 @@ pub fn named(name: &str, value: f64) -> String {
 /// `1 aggressor`, `2 aggressors`.
 pub fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// The same text with a capital letter at its begin.
+pub fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(letters).collect()
+    })
+}
+
+/// The order of two figures; a missing one comes first.
+pub(crate) fn order<T: PartialOrd>(a: T, b: T) -> std::cmp::Ordering {
+    a.partial_cmp(&b).unwrap_or(std::cmp::Ordering::Equal)
 }
 
 fn trimmed(text: String) -> String {

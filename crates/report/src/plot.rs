@@ -17,7 +17,7 @@ pub use bars::{Bar, BarChart, Group};
 pub use histogram::{Histogram, Panel};
 pub use scale::Kind;
 pub use svg::{CHART_CSS, DARK, Drawing, LIGHT};
-pub use xy::{Line, Point, XyChart};
+pub use xy::{Line, Point, XyChart, places};
 
 /// An axis.
 #[derive(Clone, Debug, Default)]
@@ -107,6 +107,16 @@ pub struct Reference {
     pub value: f64,
     /// Its meaning.
     pub label: String,
+}
+
+impl Reference {
+    /// A line at `value`, with its meaning.
+    pub fn new(value: f64, label: impl Into<String>) -> Self {
+        Self {
+            value,
+            label: label.into(),
+        }
+    }
 }
 
 /// Width of the drawing.

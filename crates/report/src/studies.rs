@@ -89,9 +89,9 @@ impl<W: Whole> OfStudy for Page<W> {
 
 /// The page of a study, from the modules with its name.
 macro_rules! page {
-    ($study:ident, $name:expr, $title:literal) => {
+    ($study:ident, $title:literal) => {
         &Page {
-            name: $name,
+            name: of::$study::NAME,
             title: $title,
             question: $study::QUESTION,
             finding: $study::finding,
@@ -104,9 +104,9 @@ macro_rules! page {
 
 /// All pages.
 const PAGES: [&dyn OfStudy; 14] = [
-    page!(interfere, of::interfere::NAME, "Interference between cores"),
-    page!(realtime, of::realtime::NAME, "Deadlines beside a load"),
-    page!(plan, of::plan::NAME, "From a deadline to budgets"),
+    page!(interfere, "Interference between cores"),
+    page!(realtime, "Deadlines beside a load"),
+    page!(plan, "From a deadline to budgets"),
     &Page {
         name: of::guard_bench::NAME,
         title: "The guard, measured",
@@ -116,52 +116,16 @@ const PAGES: [&dyn OfStudy; 14] = [
         #[cfg(feature = "html")]
         figures: guard_bench::figures,
     },
-    page!(mmap, of::mmap::NAME, "The cost of a mapping"),
-    page!(
-        mmap_reclaim,
-        of::mmap_reclaim::NAME,
-        "Reclaim of pages in use"
-    ),
-    page!(
-        mymem_throughput,
-        of::mymem_throughput::NAME,
-        "Transfers of the memory devices"
-    ),
-    page!(
-        mymem_counter,
-        of::mymem_counter::NAME,
-        "Updates lost on a shared counter"
-    ),
-    page!(
-        mymem_mistakes,
-        of::mymem_mistakes::NAME,
-        "Mistakes with a memory device"
-    ),
-    page!(
-        copy_bandwidth,
-        of::copy_bandwidth::NAME,
-        "Bandwidth of copies by CPU and by DMA"
-    ),
-    page!(
-        copy_breakeven,
-        of::copy_breakeven::NAME,
-        "The size from which DMA copies pay"
-    ),
-    page!(
-        copy_latency,
-        of::copy_latency::NAME,
-        "Latency of copies by CPU and by DMA"
-    ),
-    page!(
-        copy_pollution,
-        of::copy_pollution::NAME,
-        "What copies do to the caches of others"
-    ),
-    page!(
-        copy_trace,
-        of::copy_trace::NAME,
-        "Copies between user and kernel memory"
-    ),
+    page!(mmap, "The cost of a mapping"),
+    page!(mmap_reclaim, "Reclaim of pages in use"),
+    page!(mymem_throughput, "Transfers of the memory devices"),
+    page!(mymem_counter, "Updates lost on a shared counter"),
+    page!(mymem_mistakes, "Mistakes with a memory device"),
+    page!(copy_bandwidth, "Bandwidth of copies by CPU and by DMA"),
+    page!(copy_breakeven, "The size from which DMA copies pay"),
+    page!(copy_latency, "Latency of copies by CPU and by DMA"),
+    page!(copy_pollution, "What copies do to the caches of others"),
+    page!(copy_trace, "Copies between user and kernel memory"),
 ];
 
 fn page_of(experiment: &str) -> Option<&'static dyn OfStudy> {

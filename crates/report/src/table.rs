@@ -59,6 +59,14 @@ impl Table {
         self
     }
 
+    /// A table with a row for each of these items; [`Rows`] adds columns.
+    pub(crate) fn of<T>(title: impl Into<String>, items: impl IntoIterator<Item = T>) -> Rows<T> {
+        let items: Vec<T> = items.into_iter().collect();
+        let mut table = Self::new(title);
+        table.rows = vec![Vec::new(); items.len()];
+        Rows { items, table }
+    }
+
     /// Sets the sentence under it.
     #[must_use]
     pub fn caption(mut self, caption: impl Into<String>) -> Self {
@@ -80,12 +88,6 @@ impl Table {
                 self.rows.iter_mut().for_each(|row| drop(row.remove(i)));
             }
         }
-    }
-
-    /// Drops the last column.
-    pub fn drop_last(&mut self) {
-        self.columns.pop();
-        self.rows.iter_mut().for_each(|row| drop(row.pop()));
     }
 
     /// The table as text for a terminal of `width` columns; unlimited if the width is unknown.
@@ -126,5 +128,36 @@ impl Table {
             text.push('\n');
         }
         text
+    }
+}
+/// A table in the making: the heading of a column and its cells are added together.
+pub(crate) struct Rows<T> {
+    items: Vec<T>,
+    table: Table,
+}
+
+impl<T> Rows<T> {
+    /// Adds a column of words.
+    pub fn words(mut self, name: &str, cell: impl Fn(&T) -> String) -> Self {
+        self.table = self.table.words(name);
+        self.fill(cell)
+    }
+
+    /// Adds a column of figures.
+    pub fn figures(mut self, name: &str, unit: &str, cell: impl Fn(&T) -> String) -> Self {
+        self.table = self.table.figures(name, unit);
+        self.fill(cell)
+    }
+
+    fn fill(mut self, cell: impl Fn(&T) -> String) -> Self {
+        for (row, item) in self.table.rows.iter_mut().zip(&self.items) {
+            row.push(cell(item));
+        }
+        self
+    }
+
+    /// The table.
+    pub fn table(self) -> Table {
+        self.table
     }
 }

@@ -33,6 +33,19 @@ pub struct Group {
     pub bars: Vec<Bar>,
 }
 
+impl Group {
+    /// Adds a bar to the group with that name, which is the last one if it is new.
+    pub fn add(groups: &mut Vec<Self>, label: String, bar: Bar) {
+        match groups.iter_mut().find(|group| group.label == label) {
+            Some(group) => group.bars.push(bar),
+            None => groups.push(Self {
+                label,
+                bars: vec![bar],
+            }),
+        }
+    }
+}
+
 /// One bar.
 #[derive(Clone, Debug)]
 pub struct Bar {

@@ -59,6 +59,23 @@ pub struct Point {
 }
 
 impl Point {
+    /// A point without an error bar.
+    pub fn at(x: f64, y: f64) -> Self {
+        let interval = None;
+        Self { x, y, interval }
+    }
+}
+
+/// The horizontal positions of the points of all lines, in ascending order.
+pub fn places(lines: &[Line]) -> Vec<f64> {
+    let points = lines.iter().flat_map(|line| &line.points);
+    let mut places: Vec<f64> = points.map(|point| point.x).collect();
+    places.sort_by(f64::total_cmp);
+    places.dedup();
+    places
+}
+
+impl Point {
     /// The low end of the error bar, or the point itself.
     fn lowest(&self) -> f64 {
         self.interval.map_or(self.y, |[low, _]| low.min(self.y))

@@ -8,7 +8,9 @@ use memwarden_run::{Metric, title};
 use super::copy::engine_text;
 use crate::Table;
 use crate::by_size::{self, texts};
-use crate::number::{NOT_MEASURED, bytes, count, figure, interval, optional, percent};
+use crate::number::{
+    NOT_MEASURED, bytes, count, figure, interval, optional, optional_percent, percent,
+};
 
 pub(crate) const QUESTION: &str = "Every CPU copies at once between user and kernel memory, with its own instructions or \
     with the DMA channels. What is the total bandwidth by size, and which share does each channel get under each \
@@ -191,7 +193,7 @@ fn shares(summary: &Summary, operation: &str) -> Table {
                 engine.into(),
                 count(Some((*channel).into())),
                 if *high { "high" } else { "-" }.into(),
-                share.map_or_else(|| NOT_MEASURED.into(), percent),
+                optional_percent(*share),
             ]);
         }
     }

@@ -6,7 +6,7 @@ use memwarden_run::title::{criterion, operation as operation_text};
 use memwarden_run::{Metric, title};
 
 use crate::Table;
-use crate::number::{NOT_MEASURED, bytes, interval, optional, times};
+use crate::number::{NOT_MEASURED, bytes, interval, optional, optional_times};
 
 pub(crate) const QUESTION: &str = "From which size is a copy by the DMA engine better than one by the CPU: in time, in \
     CPU time of the copying thread, and in the slowdown of an application on another CPU?";
@@ -96,7 +96,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
                 operation_text(operation).into(),
                 median(cpu),
                 median(dma),
-                ratio.map_or_else(|| NOT_MEASURED.into(), times),
+                optional_times(*ratio),
                 interval(*ratio_ci95),
             ]);
         }
@@ -132,10 +132,7 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
         let lines = operations.map(|one| (operation_text(one).to_owned(), points(name, one)));
         let title = format!("The engine over the CPU, by {by}");
         let mut chart = by_size::chart(title, Axis::new("engine / CPU", ""), CI95, lines)?;
-        chart.references = vec![Reference {
-            value: 1.0,
-            label: "as good as the CPU".into(),
-        }];
+        chart.references = vec![Reference::new(1.0, "as good as the CPU")];
         Some(crate::Figure::new(
             &format!("ratio-{name}"),
             "Ratios of medians; below the line the engine wins.",

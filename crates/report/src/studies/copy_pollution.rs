@@ -6,7 +6,7 @@ use memwarden_run::studies::copy_pollution::{Case, Summary};
 use memwarden_run::title::sized;
 
 use crate::Table;
-use crate::number::{NOT_MEASURED, count, interval, optional, percent, times};
+use crate::number::{NOT_MEASURED, capitalised, count, interval, optional, percent, times};
 
 pub(crate) const QUESTION: &str = "One CPU repeats a copy between user and kernel memory while another runs an application. \
     How much longer does the application take beside the CPU's copies, and beside those of a DMA engine, than without any?";
@@ -46,17 +46,13 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
         ))
     };
     let parts = [part("cpu", "the CPU's"), part("dma", "the engine's")];
-    let text = parts
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-        .join(", and ");
-    let first = text.chars().next()?;
-    Some(format!(
-        "{}{} (medians, over those without copies).",
-        first.to_uppercase(),
-        &text[first.len_utf8()..]
-    ))
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| {
+        format!(
+            "{} (medians, over those without copies).",
+            capitalised(&parts.join(", and "))
+        )
+    })
 }
 
 pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
@@ -172,10 +168,7 @@ mod charts {
                         .map(|(n, name)| (name.into(), Colour::nth(n)))
                         .collect(),
                     groups: groups.collect(),
-                    reference: Some(Reference {
-                        value: 1.0,
-                        label: "without copies".into(),
-                    }),
+                    reference: Some(Reference::new(1.0, "without copies")),
                     whiskers: CI95,
                     ..BarChart::default()
                 };

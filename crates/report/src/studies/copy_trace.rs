@@ -157,52 +157,38 @@ fn totals(summary: &Summary) -> Table {
 }
 
 fn by_size(summary: &Summary, function: &str) -> Table {
-    let title = format!("Sizes of {}", function_text(function));
-    let mut table = Table::new(title)
-        .figures("size", "bytes")
-        .figures("calls", "")
-        .figures("share", "of the calls")
-        .figures("min", "ns")
-        .figures("median", "ns")
-        .figures("90 %", "ns")
-        .figures("99 %", "ns")
-        .figures("max", "ns")
-        .figures("mean", "ns")
-        .figures("std. dev.", "ns");
     let all: u64 = functions(summary)
         .filter(|case| case.function == function)
         .map(|case| case.calls)
         .sum();
     let known = sizes(summary, function).filter(|case| size(case).is_some());
-    let missing = Metric::default();
-    let mut shown = 0;
-    for case in known.take(SIZES) {
-        let time = case.time.as_ref().unwrap_or(&missing);
-        let calls = case.calls;
-        shown += calls;
-        table.row(vec![
-            // All digits: sizes 1102 and 1100 differ.
-            size(case).map_or_else(|| NOT_MEASURED.into(), whole),
-            whole(calls),
-            share(calls, all),
-            optional(time.min),
-            optional(time.median),
-            optional(time.p90),
-            optional(time.p99),
-            optional(time.max),
-            optional(time.mean),
-            optional(time.stdev),
-        ]);
-    }
-    let others = all.saturating_sub(shown);
-    let caption = if others == 0 {
-        "That is all of them.".into()
-    } else {
-        format!(
+    let known: Vec<&Case> = known.take(SIZES).collect();
+    let ns =
+        |case: &Case, of: fn(&Metric) -> Option<f64>| optional(case.time.as_ref().and_then(of));
+    let title = format!("Sizes of {}", function_text(function));
+    let table = Table::of(title, &known)
+        // All digits: sizes 1102 and 1100 differ.
+        .figures("size", "bytes", |case| {
+            size(case).map_or_else(|| NOT_MEASURED.into(), whole)
+        })
+        .figures("calls", "", |case| whole(case.calls))
+        .figures("share", "of the calls", |case| share(case.calls, all))
+        .figures("min", "ns", |case| ns(case, |time| time.min))
+        .figures("median", "ns", |case| ns(case, |time| time.median))
+        .figures("90 %", "ns", |case| ns(case, |time| time.p90))
+        .figures("99 %", "ns", |case| ns(case, |time| time.p99))
+        .figures("max", "ns", |case| ns(case, |time| time.max))
+        .figures("mean", "ns", |case| ns(case, |time| time.mean))
+        .figures("std. dev.", "ns", |case| ns(case, |time| time.stdev))
+        .table();
+    let shown = known.iter().map(|case| case.calls).sum();
+    let caption = match all.saturating_sub(shown) {
+        0 => "That is all of them.".into(),
+        others => format!(
             "The {} most frequent; {} calls had others.",
-            table.rows.len(),
+            known.len(),
             whole(others)
-        )
+        ),
     };
     table.caption(caption)
 }
@@ -319,11 +305,7 @@ mod charts {
             name: name.into(),
             colour: Colour::nth(nth),
             points: points
-                .map(|(bytes, calls)| Point {
-                    x: *bytes as f64,
-                    y: *calls as f64,
-                    interval: None,
-                })
+                .map(|(bytes, calls)| Point::at(*bytes as f64, *calls as f64))
                 .collect(),
         }
     }

@@ -8,7 +8,7 @@ use memwarden_run::{Metric, Summary as Recorded};
 
 use crate::Table;
 use crate::generic::table_of;
-use crate::number::{figure, percent};
+use crate::number::{capitalised, figure, percent};
 
 pub(crate) const QUESTION: &str = "How well does the guard regulate: how close do the cores come to their budgets, how \
     large is the overshoot before a throttle, how quickly does it throttle and release, what does it cost, does it \
@@ -192,9 +192,7 @@ fn of_one(summary: &Summary) -> Option<String> {
         [one] => one.clone(),
         [all @ .., last] => format!("{}, and {last}", all.join(", ")),
     };
-    let mut letters = text.chars();
-    let first = letters.next()?.to_uppercase();
-    Some(format!("{first}{}{verdict}.", letters.as_str()))
+    Some(format!("{}{verdict}.", capitalised(&text)))
 }
 
 /// The overhead at the longest measured period, usually the default.
@@ -250,7 +248,7 @@ mod charts {
     use crate::number::{figure, name_and_unit};
     use crate::plot::{
         Axis, Bar, BarChart, Chart, Colour, Group, Histogram, Line, Panel, Point, Reference,
-        XyChart,
+        XyChart, places,
     };
 
     pub(crate) fn figures(summary: &Summary, recorded: &Recorded) -> Vec<Figure> {
@@ -389,34 +387,18 @@ mod charts {
         lines
     }
 
-    fn ticks(lines: &[Line]) -> Vec<f64> {
-        let mut ticks: Vec<f64> = lines
-            .iter()
-            .flat_map(|l| l.points.iter().map(|p| p.x))
-            .collect();
-        ticks.sort_by(f64::total_cmp);
-        ticks.dedup();
-        ticks
-    }
-
     fn accuracy(summary: &Summary) -> Option<Figure> {
         let cases: Vec<_> = of!(summary, Accuracy)
             .map(|(case, one)| (Variant::of(case, Some(&one.event), Some(one.cpus)), one))
             .collect();
         let lines = lines(cases.iter().map(|(variant, one)| {
-            let point = error_share(one).map(|share| Point {
-                x: one.budget_events as f64,
-                y: share * 100.0,
-                interval: None,
-            });
+            let point =
+                error_share(one).map(|share| Point::at(one.budget_events as f64, share * 100.0));
             (variant, point)
         }));
         let limit = cases.iter().find_map(|(_, one)| one.limit_share);
         let limit = limit.unwrap_or(0.01) * 100.0;
-        let limits = [limit, -limit].map(|v| Reference {
-            value: v,
-            label: format!("{:+} %", v),
-        });
+        let limits = [limit, -limit].map(|v| Reference::new(v, format!("{:+} %", v)));
         (!lines.is_empty()).then(|| {
             Figure::new(
                 "accuracy",
@@ -425,7 +407,7 @@ mod charts {
                     title: "Used events against the budget".into(),
                     x: Axis::new("budget", "events per period").log(),
                     y: Axis::new("achieved over budget, less 1", "%"),
-                    x_ticks: ticks(&lines),
+                    x_ticks: places(&lines),
                     lines,
                     references: limits.into(),
                     y_from_data: true,
@@ -496,11 +478,7 @@ mod charts {
     /// A share over the period length, with the upper limits.
     fn by_period(which: &str, cases: &[Shared], title: &str, label: &str) -> Option<Figure> {
         let percent = |one: &Shared, share: Option<f64>| {
-            share.map(|share| Point {
-                x: one.period_us as f64,
-                y: share * 100.0,
-                interval: None,
-            })
+            share.map(|share| Point::at(one.period_us as f64, share * 100.0))
         };
         let mut lines = lines(
             cases
@@ -530,7 +508,7 @@ mod charts {
                 title: format!("{title}, by period"),
                 x: Axis::new("period", "us").log(),
                 y: Axis::new(label, "%"),
-                x_ticks: ticks(&lines),
+                x_ticks: places(&lines),
                 lines,
                 ..XyChart::default()
             }),
@@ -593,7 +571,7 @@ mod charts {
                     } else {
                         y
                     },
-                    x_ticks: ticks(&lines),
+                    x_ticks: places(&lines),
                     lines,
                     whiskers: "95 % interval of the median",
                     ..XyChart::default()

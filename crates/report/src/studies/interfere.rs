@@ -7,8 +7,8 @@ use memwarden_run::{GuardSettings, Metric};
 
 use crate::Table;
 use crate::number::{
-    NOT_MEASURED, count, counted, figure, interval, name_and_unit, optional, percent, time_unit,
-    times,
+    NOT_MEASURED, count, counted, figure, interval, name_and_unit, optional, optional_percent,
+    optional_times, order, percent, time_unit, times,
 };
 
 pub(crate) const QUESTION: &str = "How much does a program slow down when the other cores move memory as fast as they \
@@ -32,12 +32,9 @@ fn worst(summary: &Summary) -> Option<&Case> {
         .cases
         .iter()
         .filter(|c| c.guard.is_none() && !c.aggressors.is_empty());
-    hurt.filter(|c| c.slowdown.is_some()).max_by(|a, b| {
-        let key = |c: &Case| (c.slowdown.unwrap_or(0.0), c.aggressors.len());
-        key(a)
-            .partial_cmp(&key(b))
-            .unwrap_or(std::cmp::Ordering::Equal)
-    })
+    let key = |c: &Case| (c.slowdown.unwrap_or(0.0), c.aggressors.len());
+    hurt.filter(|c| c.slowdown.is_some())
+        .max_by(|a, b| order(key(a), key(b)))
 }
 
 /// The guarded case with the same aggressors; of several, the one with the smallest slowdown.
@@ -45,11 +42,8 @@ fn guarded_like<'a>(summary: &'a Summary, case: &Case) -> Option<&'a Case> {
     let same = summary.cases.iter().filter(|c| {
         c.guard.is_some() && !c.is_long() && company(&c.aggressors) == company(&case.aggressors)
     });
-    same.filter(|c| c.slowdown.is_some()).min_by(|a, b| {
-        a.slowdown
-            .partial_cmp(&b.slowdown)
-            .unwrap_or(std::cmp::Ordering::Equal)
-    })
+    same.filter(|c| c.slowdown.is_some())
+        .min_by(|a, b| order(a.slowdown, b.slowdown))
 }
 
 fn beside(case: &Case) -> String {
@@ -80,11 +74,7 @@ fn slowed_down(summary: &Summary) -> Option<String> {
             .cases
             .iter()
             .filter(|c| c.guard.is_some() && c.slowdown.is_some())
-            .max_by(|a, b| {
-                a.slowdown
-                    .partial_cmp(&b.slowdown)
-                    .unwrap_or(std::cmp::Ordering::Equal)
-            })?;
+            .max_by(|a, b| order(a.slowdown, b.slowdown))?;
         let slowdown = times(case.slowdown?);
         let text = format!(
             "Beside {} the victim, guarded, slowed down {slowdown} times{}.",
@@ -256,52 +246,36 @@ fn in_unit<'a>(metric: &str, cases: impl Iterator<Item = &'a Case>) -> (String, 
 fn victim_table(cases: &[&Case]) -> Table {
     let metric = metric_of(cases.iter().copied());
     let (name, unit, divisor) = in_unit(metric, cases.iter().copied());
-    let mut table = Table::new(format!("The victim: {name}"))
-        .words("Beside it")
-        .words("Guard")
-        .figures("slowdown", "times")
-        .figures("median", unit)
-        .figures("95 % interval", unit)
-        .figures("st. dev.", unit)
-        .figures("min", unit);
+    let of = |case: &Case, of: fn(&Metric) -> Option<f64>| {
+        let value = case.victim.as_ref().and_then(of);
+        optional(value.map(|value| value / divisor))
+    };
+    let ends = |case: &Case| {
+        let ends = case.victim.as_ref()?.median_ci95?;
+        Some(ends.map(|end| end / divisor))
+    };
+    let samples = |case: &Case| case.victim.as_ref().map_or(0, |m| m.samples);
+    let mut rows = Table::of(format!("The victim: {name}"), cases)
+        .words("Beside it", |case| company(&case.aggressors))
+        .words("Guard", |case| guard_cell(case.guard.as_ref()))
+        .figures("slowdown", "times", |case| optional_times(case.slowdown))
+        .figures("median", unit, |case| of(case, |m| m.median))
+        .figures("95 % interval", unit, |case| interval(ends(case)))
+        .figures("st. dev.", unit, |case| of(case, |m| m.stdev))
+        .figures("min", unit, |case| of(case, |m| m.min));
     // With the few runs of a workload it equals the maximum.
-    let of_jobs = metric == JOB_TIME;
-    if of_jobs {
-        table = table.figures("99 %", unit);
+    if metric == JOB_TIME {
+        rows = rows.figures("99 %", unit, |case| of(case, |m| m.p99));
     }
-    table = table.figures("max", unit).figures("samples", "");
-    let missing = Metric::default();
-    let optional = |value: Option<f64>| optional(value.map(|value| value / divisor));
-    for case in cases {
-        let m = case.victim.as_ref().unwrap_or(&missing);
-        let mut row = vec![
-            company(&case.aggressors),
-            guard_cell(case.guard.as_ref()),
-            case.slowdown.map_or_else(|| NOT_MEASURED.into(), times),
-            optional(m.median),
-            interval(m.median_ci95.map(|ends| ends.map(|end| end / divisor))),
-            optional(m.stdev),
-            optional(m.min),
-        ];
-        if of_jobs {
-            row.push(optional(m.p99));
-        }
-        row.extend([optional(m.max), m.samples.to_string()]);
-        table.row(row);
+    let rows = rows.figures("max", unit, |case| of(case, |m| m.max));
+    let first = cases.first().map_or(0, |case| samples(case));
+    if cases.iter().all(|case| samples(case) == first) {
+        let first = usize::try_from(first).unwrap_or(usize::MAX);
+        let caption = format!("{} in each case.", counted(first, "sample"));
+        return rows.table().caption(caption);
     }
-    let counts: Vec<String> = table
-        .rows
-        .iter()
-        .map(|row| row[row.len() - 1].clone())
-        .collect();
-    match counts.first() {
-        Some(first) if counts.iter().all(|c| c == first) => {
-            let count = first.parse().unwrap_or(0);
-            table.drop_last();
-            table.caption(format!("{} in each case.", counted(count, "sample")))
-        }
-        _ => table,
-    }
+    rows.figures("samples", "", |case| samples(case).to_string())
+        .table()
 }
 
 /// Mean of the measured values.
@@ -323,24 +297,17 @@ fn held_back(case: &Case) -> Option<f64> {
 }
 
 fn aggressor_table(summary: &Summary) -> Table {
-    let mut table = Table::new("Aggressors: achieved bandwidth")
-        .words("Aggressors")
-        .words("Guard")
-        .figures("each", "MiB/s")
-        .figures("together", "MiB/s")
-        .figures("throttled", "of the time")
-        .figures("held back", "of the time");
-    for case in summary.cases.iter().filter(|c| !c.aggressors.is_empty()) {
-        let all = case.aggressors.iter().map(|a| a.mib_s).sum::<Option<f64>>();
-        table.row(vec![
-            company(&case.aggressors),
-            guard_cell(case.guard.as_ref()),
-            optional(each_mib_s(case)),
-            optional(all),
-            throttled(case).map_or_else(|| "-".into(), percent),
-            held_back(case).map_or_else(|| "-".into(), percent),
-        ]);
-    }
+    let share = |share: Option<f64>| share.map_or_else(|| "-".into(), percent);
+    let together = |case: &Case| case.aggressors.iter().map(|a| a.mib_s).sum::<Option<f64>>();
+    let cases = summary.cases.iter().filter(|c| !c.aggressors.is_empty());
+    let mut table = Table::of("Aggressors: achieved bandwidth", cases)
+        .words("Aggressors", |case| company(&case.aggressors))
+        .words("Guard", |case| guard_cell(case.guard.as_ref()))
+        .figures("each", "MiB/s", |case| optional(each_mib_s(case)))
+        .figures("together", "MiB/s", |case| optional(together(case)))
+        .figures("throttled", "of the time", |case| share(throttled(case)))
+        .figures("held back", "of the time", |case| share(held_back(case)))
+        .table();
     table.drop_columns_of("-");
     table.caption("Mean over the aggressors of a case; MiB/s as MemGuard and IsolBench count them.")
 }
@@ -391,8 +358,8 @@ fn budget_table(summary: &Summary) -> Table {
                 Some(false) => "NO".into(),
                 None => NOT_MEASURED.into(),
             },
-            throttled_share.map_or_else(|| NOT_MEASURED.into(), percent),
-            held_back_share.map_or_else(|| NOT_MEASURED.into(), percent),
+            optional_percent(*throttled_share),
+            optional_percent(*held_back_share),
         ]);
     }
     table.drop_columns_of(NOT_MEASURED);
@@ -466,14 +433,7 @@ mod charts {
             let Some(mut bar) = bar(case) else { continue };
             let name = guard_text(case.guard.as_ref());
             bar.series = series.iter().position(|s| s.0 == name).unwrap_or(0);
-            let label = company(&case.aggressors);
-            match groups.iter_mut().find(|g| g.label == label) {
-                Some(group) => group.bars.push(bar),
-                None => groups.push(Group {
-                    label,
-                    bars: vec![bar],
-                }),
-            }
+            Group::add(&mut groups, company(&case.aggressors), bar);
         }
         (series, groups)
     }
@@ -512,10 +472,8 @@ mod charts {
                 series,
                 groups,
                 reach: 0.0,
-                reference: solo.map(|value| Reference {
-                    value,
-                    label: format!("alone: {} {unit}", figure(value)),
-                }),
+                reference: solo
+                    .map(|value| Reference::new(value, format!("alone: {} {unit}", figure(value)))),
                 whiskers: CI95,
             }),
         )
@@ -607,10 +565,7 @@ mod charts {
                 x: Axis::new("aggressors", ""),
                 y: Axis::new("slowdown of the victim", "times"),
                 lines,
-                references: vec![Reference {
-                    value: 1.0,
-                    label: "as fast as alone".into(),
-                }],
+                references: vec![Reference::new(1.0, "as fast as alone")],
                 whiskers: CI95,
                 x_ticks: ticks,
                 y_from_data: false,

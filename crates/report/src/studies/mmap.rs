@@ -5,12 +5,13 @@
 mod charts;
 
 use memwarden_run::Metric;
-use memwarden_run::studies::mmap::{Case, Competitor, CountedBy, Summary};
+use memwarden_run::studies::mmap::{Case, CountedBy, Summary};
 
 use crate::Table;
 #[cfg(feature = "html")]
 use crate::by_size::texts;
-use crate::number::{NOT_MEASURED, count, figure, optional, percent, times};
+use crate::number::{NOT_MEASURED, capitalised, count, figure, optional, percent, times};
+use crate::table::Rows;
 
 pub(crate) const QUESTION: &str = "Memory is mapped in several ways and walked over, at random places and in order: each \
     place's 32 KiB several times, every eighth line written and the others read. What does that do to caches, TLB and pages, \
@@ -110,11 +111,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     match (mapping, parts.is_empty()) {
         (_, true) => None,
         (Some(mapping), _) => Some(format!("On {mapping}, {}.", parts.join("; "))),
-        (None, _) => {
-            let text = parts.join("; ");
-            let (first, rest) = text.split_at(1);
-            Some(format!("{}{rest}.", first.to_uppercase()))
-        }
+        (None, _) => Some(capitalised(&parts.join("; ")) + "."),
     }
 }
 
@@ -171,26 +168,20 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
         .collect()
 }
 
-fn titled(title: &str) -> Table {
-    Table::new(title)
-        .words("Mapping")
-        .words("Access")
-        .figures("locality", "")
-        .words("beside")
+fn titled<'a>(title: &str, cases: impl Iterator<Item = &'a Case>) -> Rows<&'a Case> {
+    Table::of(title, cases)
+        .words("Mapping", |case| case.mapping.clone())
+        .words("Access", |case| case.access.clone())
+        .figures("locality", "", |case| count(Some(case.locality)))
+        .words("beside", |case| match case.competes() {
+            true => case.compete.clone(),
+            false => "-".into(),
+        })
 }
 
-fn heads(case: &Case) -> Vec<String> {
-    let beside = if case.competes() {
-        case.compete.clone()
-    } else {
-        "-".into()
-    };
-    vec![
-        case.mapping.clone(),
-        case.access.clone(),
-        count(Some(case.locality)),
-        beside,
-    ]
+/// The median of a metric in a unit that is `by` times the metric's.
+fn over(metric: &Option<Metric>, by: f64) -> String {
+    optional(median(metric).map(|value| value / by))
 }
 
 /// The mark of counts from counters that took turns.
@@ -200,6 +191,11 @@ fn mark(case: &Case) -> &'static str {
     } else {
         ""
     }
+}
+
+/// A count with its mark.
+fn marked(case: &Case, count: Option<String>) -> String {
+    count.map_or_else(|| NOT_MEASURED.into(), |text| text + mark(case))
 }
 
 const MARKED: &str = " * estimated: the counters took turns.";
@@ -225,22 +221,12 @@ const SHARES: [Share; 7] = [
 ];
 
 fn shares(summary: &Summary) -> Table {
-    let mut table = titled("Miss ratios");
-    for (name, _) in SHARES {
-        table = table.figures(name, "");
+    let known = |case: &&Case| SHARES.iter().any(|(_, share)| share(case).is_some());
+    let mut rows = titled("Miss ratios", summary.cases.iter().filter(known));
+    for (name, share) in SHARES {
+        rows = rows.figures(name, "", |case| marked(case, share(case).map(percent)));
     }
-    for case in &summary.cases {
-        let known = SHARES.iter().any(|(_, share)| share(case).is_some());
-        if !known {
-            continue;
-        }
-        let mut row = heads(case);
-        row.extend(SHARES.iter().map(|(_, share)| {
-            let share = share(case).map(percent);
-            share.map_or_else(|| NOT_MEASURED.into(), |text| text + mark(case))
-        }));
-        table.row(row);
-    }
+    let mut table = rows.table();
     table.drop_columns_of(NOT_MEASURED);
     table.caption(caption(summary, "Of what each was asked for."))
 }
@@ -263,24 +249,13 @@ const COUNTS: [(&str, &str); 14] = [
 ];
 
 fn counts(summary: &Summary) -> Table {
-    let mut table = titled("Counters");
-    for (name, _) in COUNTS {
-        table = table.figures(name, "");
+    let known = |case: &&Case| COUNTS.iter().any(|(_, event)| case.count(event).is_some());
+    let mut rows = titled("Counters", summary.cases.iter().filter(known));
+    for (name, event) in COUNTS {
+        rows = rows.figures(name, "", |case| marked(case, case.count(event).map(figure)));
     }
-    table = table.figures("outer steps", "counted");
-    for case in &summary.cases {
-        let known = COUNTS.iter().any(|(_, event)| case.count(event).is_some());
-        if !known {
-            continue;
-        }
-        let mut row = heads(case);
-        row.extend(COUNTS.iter().map(|(_, event)| {
-            let count = case.count(event).map(figure);
-            count.map_or_else(|| NOT_MEASURED.into(), |text| text + mark(case))
-        }));
-        row.push(count(case.counted_outer));
-        table.row(row);
-    }
+    let outer = |case: &&Case| count(case.counted_outer);
+    let mut table = rows.figures("outer steps", "counted", outer).table();
     table.drop_columns_of(NOT_MEASURED);
     table.caption(caption(summary, "Medians."))
 }
@@ -312,151 +287,105 @@ fn reasons(case: &Case) -> String {
 
 /// Cost of a mapping before its walk.
 fn setup(summary: &Summary) -> Table {
-    let mut table = titled("Cost of the mapping")
-        .figures("mmap()", "us")
-        .figures("first touch", "ms")
-        .figures("soft faults", "")
-        .figures("hard faults", "")
-        .figures("in huge pages", "MiB")
-        .figures("walk", "ms")
-        .figures("soft faults", "walk")
-        .figures("hard faults", "walk")
-        .words("why pages fault");
-    for case in summary.cases.iter().filter(|case| case.map.is_some()) {
-        let over =
-            |metric: &Option<Metric>, by: f64| optional(median(metric).map(|value| value / by));
-        let mut row = heads(case);
-        let huge = case.huge_bytes as f64 / f64::from(1 << 20);
-        row.extend([
-            over(&case.map, 1e3),
-            over(&case.touch, 1e6),
-            over(&case.touch_minor_faults, 1.0),
-            over(&case.touch_major_faults, 1.0),
-            figure(huge),
-            over(&case.time, 1e6),
-            over(&case.minor_faults, 1.0),
-            over(&case.major_faults, 1.0),
-            reasons(case),
-        ]);
-        table.row(row);
-    }
-    table.caption(
-        "Medians. First touch is a write to each page of the new mapping. Soft faults (minor) need no disk; hard ones (major) \
-         wait for it, or find no page of the file in memory.",
-    )
+    let cases = summary.cases.iter().filter(|case| case.map.is_some());
+    let huge = |case: &Case| figure(case.huge_bytes as f64 / f64::from(1 << 20));
+    titled("Cost of the mapping", cases)
+        .figures("mmap()", "us", |case| over(&case.map, 1e3))
+        .figures("first touch", "ms", |case| over(&case.touch, 1e6))
+        .figures("soft faults", "", |case| over(&case.touch_minor_faults, 1.0))
+        .figures("hard faults", "", |case| over(&case.touch_major_faults, 1.0))
+        .figures("in huge pages", "MiB", |case| huge(case))
+        .figures("walk", "ms", |case| over(&case.time, 1e6))
+        .figures("soft faults", "walk", |case| over(&case.minor_faults, 1.0))
+        .figures("hard faults", "walk", |case| over(&case.major_faults, 1.0))
+        .words("why pages fault", |case| reasons(case))
+        .table()
+        .caption(
+            "Medians. First touch is a write to each page of the new mapping. Soft faults (minor) need no disk; hard ones \
+             (major) wait for it, or find no page of the file in memory.",
+        )
 }
 
 /// Bytes that msync writes back, and what a reader of the file sees.
 fn write_back(summary: &Summary) -> Table {
-    let mut table = titled("Written back by msync")
-        .figures("msync", "ms, before the walk")
-        .figures("file has", "before it")
-        .figures("file has", "after it")
-        .figures("msync", "ms, after the walk")
-        .figures("file has", "before it")
-        .figures("file has", "after it");
-    for case in summary.cases.iter().filter(|case| case.msync.is_some()) {
-        let ms = |metric: &Option<Metric>| optional(median(metric).map(|value| value / 1e6));
-        let seen = |shares: Option<[f64; 2]>| match shares {
-            Some(both) => both.map(percent),
-            None => ["-", "-"].map(str::to_owned),
-        };
-        let mut row = heads(case);
-        row.push(ms(&case.msync_before));
-        row.extend(seen(case.seen_before));
-        row.push(ms(&case.msync));
-        row.extend(seen(case.seen_after));
-        table.row(row);
-    }
-    table.caption(
-        "The share of the bytes written into the mapping that a reader of the file sees there. A reader sees writes to \
-         a shared mapping at once, and msync writes them to disk; it never sees writes to a private one.",
-    )
+    let cases = summary.cases.iter().filter(|case| case.msync.is_some());
+    let seen = |shares: Option<[f64; 2]>, which: usize| {
+        shares.map_or_else(|| "-".into(), |both| percent(both[which]))
+    };
+    titled("Written back by msync", cases)
+        .figures("msync", "ms, before the walk", |case| {
+            over(&case.msync_before, 1e6)
+        })
+        .figures("file has", "before it", |case| seen(case.seen_before, 0))
+        .figures("file has", "after it", |case| seen(case.seen_before, 1))
+        .figures("msync", "ms, after the walk", |case| over(&case.msync, 1e6))
+        .figures("file has", "before it", |case| seen(case.seen_after, 0))
+        .figures("file has", "after it", |case| seen(case.seen_after, 1))
+        .table()
+        .caption(
+            "The share of the bytes written into the mapping that a reader of the file sees there. A reader sees writes to \
+             a shared mapping at once, and msync writes them to disk; it never sees writes to a private one.",
+        )
 }
 
 fn usage(summary: &Summary) -> Table {
-    let mut table = titled("Time and getrusage")
-        .figures("time", "ms")
-        .figures("user", "ms")
-        .figures("system", "ms")
-        .figures("soft faults", "")
-        .figures("hard faults", "")
-        .figures("switches", "voluntary")
-        .figures("switches", "involuntary")
-        .figures("blocks in", "")
-        .figures("blocks out", "")
-        .figures("peak memory", "MiB");
-    for case in &summary.cases {
-        let over =
-            |metric: &Option<Metric>, by: f64| optional(median(metric).map(|value| value / by));
-        let mut row = heads(case);
-        row.extend([
-            over(&case.time, 1e6),
-            over(&case.user_us, 1e3),
-            over(&case.system_us, 1e3),
-            over(&case.minor_faults, 1.0),
-            over(&case.major_faults, 1.0),
-            over(&case.voluntary_switches, 1.0),
-            over(&case.involuntary_switches, 1.0),
-            over(&case.blocks_in, 1.0),
-            over(&case.blocks_out, 1.0),
-            over(&case.max_rss_kib, 1024.0),
-        ]);
-        table.row(row);
-    }
-    table.caption(
-        "Medians, measured only during the real walk. Peak memory is that of the process since its start. Blocks are \
-         of 512 bytes.",
-    )
+    titled("Time and getrusage", summary.cases.iter())
+        .figures("time", "ms", |case| over(&case.time, 1e6))
+        .figures("user", "ms", |case| over(&case.user_us, 1e3))
+        .figures("system", "ms", |case| over(&case.system_us, 1e3))
+        .figures("soft faults", "", |case| over(&case.minor_faults, 1.0))
+        .figures("hard faults", "", |case| over(&case.major_faults, 1.0))
+        .figures("switches", "voluntary", |case| over(&case.voluntary_switches, 1.0))
+        .figures("switches", "involuntary", |case| over(&case.involuntary_switches, 1.0))
+        .figures("blocks in", "", |case| over(&case.blocks_in, 1.0))
+        .figures("blocks out", "", |case| over(&case.blocks_out, 1.0))
+        .figures("peak memory", "MiB", |case| over(&case.max_rss_kib, 1024.0))
+        .table()
+        .caption(
+            "Medians, measured only during the real walk. Peak memory is that of the process since its start. Blocks are \
+             of 512 bytes.",
+        )
 }
 
 fn competition(summary: &Summary) -> Table {
-    let mut table = titled("Competition")
-        .figures("time", "over alone")
-        .figures("user", "over alone")
-        .figures("involuntary switches", "over alone")
-        .figures("completed walks", "")
-        .figures("killed by the OOM killer", "competitors")
-        .figures("it took", "MiB")
-        .words("the last competitor");
-    for case in summary.cases.iter().filter(|case| case.competes()) {
+    let over_alone = |case: &Case, of: fn(&Case) -> &Option<Metric>| {
         let same = |other: &&Case| {
             other.mapping == case.mapping
                 && other.access == case.access
                 && other.locality == case.locality
         };
-        let base = alone(summary).find(same);
-        let over = |of: fn(&Case) -> &Option<Metric>| {
-            let (mine, before) = (median(of(case))?, median(of(base?))?);
-            (before > 0.0).then(|| times(mine / before))
-        };
-        let rivals: &[Competitor] = case.competitors.as_deref().unwrap_or_default();
-        let mut touched: Vec<u64> = rivals.iter().map(|rival| rival.touched_bytes).collect();
+        let before = alone(summary).find(same).and_then(|base| median(of(base)));
+        let ratio = median(of(case)).zip(before.filter(|before| *before > 0.0));
+        ratio.map_or_else(|| "-".into(), |(mine, before)| times(mine / before))
+    };
+    let rivals = |case: &Case| case.competitors.clone().unwrap_or_default();
+    let took = |case: &Case| {
+        let mut touched: Vec<u64> = rivals(case).iter().map(|one| one.touched_bytes).collect();
         touched.sort_unstable();
-        let middle = touched
-            .get(touched.len() / 2)
-            .map(|bytes| *bytes as f64 / f64::from(1 << 20));
-        let end = rivals.last().map(|rival| rival.end.as_str());
-        let absent = || "-".to_owned();
-        let mut row = heads(case);
-        row.extend([
-            over(|case| &case.time).unwrap_or_else(absent),
-            over(|case| &case.user_us).unwrap_or_else(absent),
-            over(|case| &case.involuntary_switches).unwrap_or_else(absent),
-            case.time
-                .as_ref()
-                .map_or(0, |time| time.samples)
-                .to_string(),
-            count(case.oom_kills),
-            optional(middle),
-            end.unwrap_or("-").into(),
-        ]);
-        table.row(row);
-    }
-    table.caption(
-        "Ratios of medians to the same walk alone; - if that was not measured, or was 0. The competitor's memory is a \
-         median. The kernel kills it first when memory runs out, which is a result.",
-    )
+        let middle = touched.get(touched.len() / 2);
+        optional(middle.map(|bytes| *bytes as f64 / f64::from(1 << 20)))
+    };
+    let walks = |case: &Case| case.time.as_ref().map_or(0, |time| time.samples);
+    let cases = summary.cases.iter().filter(|case| case.competes());
+    titled("Competition", cases)
+        .figures("time", "over alone", |case| over_alone(case, |c| &c.time))
+        .figures("user", "over alone", |case| over_alone(case, |c| &c.user_us))
+        .figures("involuntary switches", "over alone", |case| {
+            over_alone(case, |c| &c.involuntary_switches)
+        })
+        .figures("completed walks", "", |case| walks(case).to_string())
+        .figures("killed by the OOM killer", "competitors", |case| {
+            count(case.oom_kills)
+        })
+        .figures("it took", "MiB", |case| took(case))
+        .words("the last competitor", |case| {
+            rivals(case).last().map_or("-", |rival| rival.end.as_str()).into()
+        })
+        .table()
+        .caption(
+            "Ratios of medians to the same walk alone; - if that was not measured, or was 0. The competitor's memory is a \
+             median. The kernel kills it first when memory runs out, which is a result.",
+        )
 }
 
 /// The mappings with walks of their own, in the summary's order.

@@ -5,7 +5,9 @@ use memwarden_run::Metric;
 use memwarden_run::studies::mmap_reclaim::{Case, Summary};
 
 use crate::Table;
-use crate::number::{NOT_MEASURED, bytes, figure, interval, optional, percent, times};
+use crate::number::{
+    bytes, figure, interval, optional, optional_percent, times,
+};
 
 pub(crate) const QUESTION: &str = "Some pages are in use while others stream through, with too little memory for both. \
     How often must the pages in use be read back, when the kernel gives pages in use a second chance \
@@ -61,7 +63,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
         (
             "share of their uses",
             |case| &case.hot_fault_share,
-            |m| m.median.map_or_else(|| NOT_MEASURED.into(), percent),
+            |m| optional_percent(m.median),
         ),
         (
             "major faults on the others, median",
@@ -71,7 +73,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
         (
             "share of theirs",
             |case| &case.cold_fault_share,
-            |m| m.median.map_or_else(|| NOT_MEASURED.into(), percent),
+            |m| optional_percent(m.median),
         ),
     ];
     let missing = Metric::default();

@@ -7,7 +7,9 @@ use memwarden_run::studies::mymem_counter::{Case, Summary};
 use super::mymem::place;
 use crate::Table;
 use crate::by_size::distinct;
-use crate::number::{NOT_MEASURED, count, counted, interval, optional, percent};
+use crate::number::{
+    NOT_MEASURED, capitalised, count, counted, interval, optional, optional_percent, order, percent,
+};
 
 pub(crate) const QUESTION: &str = "Several workers increment one counter in a device's memory: each reads it, adds one, \
     and writes it back. How many increments are lost without a lock, with a mutex around, and when the device adds?";
@@ -29,9 +31,7 @@ fn largest(case: &Case) -> Option<f64> {
 }
 
 fn by_largest(a: &&Case, b: &&Case) -> std::cmp::Ordering {
-    largest(a)
-        .partial_cmp(&largest(b))
-        .unwrap_or(std::cmp::Ordering::Equal)
+    order(largest(a), largest(b))
 }
 
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
@@ -39,11 +39,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let bare = without_lock(&measured().filter(|c| c.lock == "none").collect::<Vec<_>>());
     let locked = with_lock(&measured().filter(|c| c.lock != "none").collect::<Vec<_>>());
     let parts: Vec<String> = [bare, locked].into_iter().flatten().collect();
-    let mut letters = parts.first()?.chars();
-    let first = letters.next()?.to_uppercase();
-    let rest = &parts[1..];
-    let rest: String = rest.iter().map(|part| format!("; {part}")).collect();
-    Some(format!("{first}{}{rest}.", letters.as_str()))
+    (!parts.is_empty()).then(|| capitalised(&parts.join("; ")) + ".")
 }
 
 fn without_lock(cases: &[&Case]) -> Option<String> {
@@ -128,7 +124,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
             count(Some((*workers).into())),
             count(Some(*expected)),
             optional(counted.as_ref().and_then(|m| m.median)),
-            error.median.map_or_else(|| NOT_MEASURED.into(), percent),
+            optional_percent(error.median),
             ends.unwrap_or_else(|| interval(None)),
             optional(increment.median),
             count(Some(*runs)),
@@ -155,7 +151,7 @@ mod charts {
     use crate::Figure;
     use crate::by_size::{distinct, texts};
     use crate::generic::file_name;
-    use crate::plot::{Axis, Chart, Colour, Line, Point, XyChart};
+    use crate::plot::{Axis, Chart, Colour, Line, Point, XyChart, places};
 
     /// Explains why points are not exactly over their numbers.
     const SET_APART: &str =
@@ -211,12 +207,7 @@ mod charts {
 
     fn chart(title: &str, mut lines: Vec<Line>) -> Option<Chart> {
         lines.retain(|line| !line.points.is_empty());
-        let mut workers: Vec<f64> = lines
-            .iter()
-            .flat_map(|line| line.points.iter().map(|point| point.x))
-            .collect();
-        workers.sort_unstable_by(f64::total_cmp);
-        workers.dedup();
+        let workers = places(&lines);
         let x = Axis::new("workers", "");
         let many = *workers.last()? >= MANY as f64 * workers[0];
         Some(Chart::Xy(XyChart {

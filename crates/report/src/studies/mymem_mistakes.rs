@@ -5,7 +5,7 @@ use memwarden_run::studies::mymem_mistakes::{Case, Summary};
 
 use crate::Table;
 use crate::by_size::distinct;
-use crate::number::{counted, percent};
+use crate::number::{capitalised, counted, percent};
 
 pub(crate) const QUESTION: &str = "Mistakes that a program can make with a memory device, each provoked once: its \
     descriptor is closed while workers use it, an offset lies beyond the end, several programs have it open, a counter \
@@ -56,36 +56,24 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
         };
         parts.push(format!("one by the device lost {share}"));
     }
-    let text = parts.join("; ");
-    let mut letters = text.chars();
-    let first = letters.next()?.to_uppercase();
-    Some(format!("{first}{}.", letters.as_str()))
+    Some(capitalised(&parts.join("; ")) + ".")
 }
 
 pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     let subjects = distinct(summary.cases.iter().map(|case| case.subject.as_str()));
     let table = |subject: &str| {
-        let mut table = Table::new(format!("Mistakes: {subject}"))
-            .words("Mistake")
-            .words("what was done")
-            .words("expected")
-            .words("found")
-            .words("as expected");
-        for case in summary.cases.iter().filter(|case| case.subject == subject) {
-            table.row(vec![
-                case.mistake.clone(),
-                case.done.clone(),
-                case.expected.clone(),
-                case.found.clone(),
-                match case.as_expected {
-                    Some(true) => "yes",
-                    Some(false) => "NO",
-                    None => "-",
-                }
-                .into(),
-            ]);
-        }
-        table
+        let cases = summary.cases.iter().filter(|case| case.subject == subject);
+        Table::of(format!("Mistakes: {subject}"), cases)
+            .words("Mistake", |case| case.mistake.clone())
+            .words("what was done", |case| case.done.clone())
+            .words("expected", |case| case.expected.clone())
+            .words("found", |case| case.found.clone())
+            .words("as expected", |case| match case.as_expected {
+                Some(true) => "yes".into(),
+                Some(false) => "NO".into(),
+                None => "-".into(),
+            })
+            .table()
     };
     subjects.into_iter().map(table).collect()
 }

@@ -7,7 +7,8 @@ use memwarden_run::GuardSettings;
 use memwarden_run::studies::plan::{Case, Choice, Outcome, Summary, Verdict, Verified, Whole};
 
 use crate::Table;
-use crate::number::{NOT_MEASURED, bytes, counted, percent, time_text};
+use crate::number::{NOT_MEASURED, bytes, capitalised, counted, percent, time_text};
+use crate::table::Rows;
 
 pub(crate) const QUESTION: &str = "A task reads its frame once a period and must finish each time before its deadline. \
     Which budgets achieve that while the load beside it keeps as much bandwidth as possible? The figures are a \
@@ -163,50 +164,36 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
 }
 
 /// Adds the columns of a setting's figures.
-fn with_figures(table: Table) -> Table {
-    table
-        .figures("missed", "%")
-        .figures("p99", "ms")
-        .figures("margin", "ms")
-        .figures("load", "MB/s")
-        .figures("of unguarded", "%")
-        .figures("memory", "GB/s")
-        .figures("of peak", "%")
+fn with_figures<T>(rows: Rows<T>, summary: &Summary, of: impl Fn(&T) -> &Case) -> Rows<T> {
+    let share = |case: &Case| of_unguarded(case, summary);
+    rows.figures("missed", "%", |one| fixed(100.0 * of(one).miss_share, 1))
+        .figures("p99", "ms", |one| fixed(of(one).p99_ms, 2))
+        .figures("margin", "ms", |one| fixed(of(one).margin_ms, 2))
+        .figures("load", "MB/s", |one| fixed(of(one).load_mib_s, 0))
+        .figures("of unguarded", "%", |one| {
+            share(of(one)).map_or_else(|| NOT_MEASURED.into(), |share| fixed(100.0 * share, 1))
+        })
+        .figures("memory", "GB/s", |one| {
+            fixed(of(one).traffic.memory_gb_s, 2)
+        })
+        .figures("of peak", "%", |one| {
+            fixed(100.0 * of(one).traffic.memory_peak_share, 1)
+        })
 }
 
-fn figures_of(case: &Case, summary: &Summary) -> Vec<String> {
-    let share = of_unguarded(case, summary);
-    vec![
-        fixed(100.0 * case.miss_share, 1),
-        fixed(case.p99_ms, 2),
-        fixed(case.margin_ms, 2),
-        fixed(case.load_mib_s, 0),
-        share.map_or_else(|| NOT_MEASURED.into(), |share| fixed(100.0 * share, 1)),
-        fixed(case.traffic.memory_gb_s, 2),
-        fixed(100.0 * case.traffic.memory_peak_share, 1),
-    ]
-}
-
-fn settings_table(title: &str) -> Table {
-    with_figures(
-        Table::new(title)
-            .words("Budgets (MB/s)")
-            .words("best effort")
-            .words("period"),
-    )
-}
-
-fn setting_row(case: &Case, summary: &Summary) -> Vec<String> {
-    let guard = case.guard.as_ref();
-    let mut row = vec![
-        guard.map_or_else(|| case.name.clone(), GuardSettings::budgets_text),
-        guard.map_or("-", |guard| &guard.best_effort).into(),
-        guard
-            .and_then(|guard| guard.period_us)
-            .map_or_else(|| "-".into(), time_of),
-    ];
-    row.extend(figures_of(case, summary));
-    row
+fn settings_table(title: &str, cases: &[&Case], summary: &Summary) -> Table {
+    let period = |case: &Case| Some(time_of(case.guard.as_ref()?.period_us?));
+    let rows = Table::of(title, cases)
+        .words("Budgets (MB/s)", |case| {
+            let guard = case.guard.as_ref();
+            guard.map_or_else(|| case.name.clone(), GuardSettings::budgets_text)
+        })
+        .words("best effort", |case| {
+            let guard = case.guard.as_ref();
+            guard.map_or("-", |guard| &guard.best_effort).into()
+        })
+        .words("period", |case| period(case).unwrap_or_else(|| "-".into()));
+    with_figures(rows, summary, |case| case).table()
 }
 
 pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
@@ -220,8 +207,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     .filter_map(|(name, choice)| Some((name, choice.as_ref()?)))
     .collect();
     for (title, choice) in &choices {
-        let mut table = settings_table(title);
-        table.row(setting_row(&choice.case, summary));
+        let table = settings_table(title, &[&choice.case], summary);
         let enough = match whole.jobs_needed {
             Some(jobs) => format!(
                 " At most {} late takes {jobs} jobs of the first candidate, all in time.",
@@ -232,7 +218,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
         tables.push(table.caption(format!(
             "It is {}. {}.{enough}",
             verdict(choice),
-            sentence(&shown(choice, whole))
+            capitalised(&shown(choice, whole))
         )));
         if !choice.commands.is_empty() {
             let mut table = Table::new(format!("{title}: the commands")).words("On the board");
@@ -245,13 +231,10 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     if let Some(verified) = &whole.verified {
         tables.push(verified_table(verified));
     }
-    let mut tried = settings_table("The best of the settings that were tried");
     let front = |case: &&Case| whole.front.contains(&case.name) || case.name == "alone";
     let mut best: Vec<&Case> = summary.cases.iter().filter(front).collect();
     best.sort_by(|a, b| b.load_mib_s.total_cmp(&a.load_mib_s));
-    for case in best {
-        tried.row(setting_row(case, summary));
-    }
+    let tried = settings_table("The best of the settings that were tried", &best, summary);
     tables.push(tried.caption(format!(
         "{} on {}, {} ({} GB/s peak): {} each {}, in time within {}; {} a run. None of the {} that were tried has both \
          more load and an earlier longest job than one of these.",
@@ -269,30 +252,18 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
         if choice.sensitivity.is_empty() {
             continue;
         }
-        let table = Table::new(format!("{title}: the same setting with other numbers"))
-            .words("Number of the platform")
-            .figures("is", "")
-            .figures("were", "")
-            .figures("change", "%");
-        let mut table = with_figures(table).words("goal");
-        for one in &choice.sensitivity {
-            let mut row = vec![
-                one.number.clone(),
-                one.is.to_string(),
-                one.were.to_string(),
-                change(one.is, one.were),
-            ];
-            row.extend(figures_of(&one.case, summary));
-            row.push(
-                if one.case.reached {
-                    "reached"
-                } else {
-                    "MISSED"
-                }
-                .into(),
-            );
-            table.row(row);
-        }
+        let title = format!("{title}: the same setting with other numbers");
+        let rows = Table::of(title, &choice.sensitivity)
+            .words("Number of the platform", |one| one.number.clone())
+            .figures("is", "", |one| one.is.to_string())
+            .figures("were", "", |one| one.were.to_string())
+            .figures("change", "%", |one| change(one.is, one.were));
+        let table = with_figures(rows, summary, |one| &one.case)
+            .words("goal", |one| match one.case.reached {
+                true => "reached".into(),
+                false => "MISSED".into(),
+            })
+            .table();
         let untried = if choice.untried.is_empty() {
             String::new()
         } else {
@@ -311,39 +282,29 @@ fn change(is: u64, were: u64) -> String {
     format!("{:+.1}", 100.0 * (were as f64 / is as f64 - 1.0))
 }
 
-fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| {
-        first.to_uppercase().chain(letters).collect()
-    })
-}
-
 fn verified_table(verified: &Verified) -> Table {
-    let mut table = Table::new(format!("Predicted against measured ({})", verified.place))
-        .words("")
-        .figures("missed", "%")
-        .figures("p99", "ms")
-        .figures("load", "MB/s")
-        .figures("of unguarded", "%");
     let rows: [(&str, Option<&Outcome>); 4] = [
         ("predicted, no guard", Some(&verified.predicted_unguarded)),
         ("measured, no guard", Some(&verified.unguarded)),
         ("predicted, with the setting", Some(&verified.predicted)),
         ("measured, with the setting", verified.guarded.as_ref()),
     ];
-    for (name, outcome) in rows {
-        let Some(outcome) = outcome else { continue };
-        table.row(vec![
-            name.into(),
-            fixed(100.0 * outcome.miss_share, 1),
-            outcome
-                .p99_ms
-                .map_or_else(|| NOT_MEASURED.into(), |ms| fixed(ms, 2)),
-            fixed(outcome.load_mib_s, 0),
-            fixed(100.0 * outcome.load_share, 1),
-        ]);
-    }
-    table
+    let rows = rows
+        .into_iter()
+        .filter_map(|(name, one)| Some((name, one?)));
+    let title = format!("Predicted against measured ({})", verified.place);
+    Table::of(title, rows)
+        .words("", |(name, _)| (*name).into())
+        .figures("missed", "%", |(_, one)| fixed(100.0 * one.miss_share, 1))
+        .figures("p99", "ms", |(_, one)| {
+            one.p99_ms
+                .map_or_else(|| NOT_MEASURED.into(), |ms| fixed(ms, 2))
+        })
+        .figures("load", "MB/s", |(_, one)| fixed(one.load_mib_s, 0))
+        .figures("of unguarded", "%", |(_, one)| {
+            fixed(100.0 * one.load_share, 1)
+        })
+        .table()
 }
 
 /// Charts: the load against the longest job, and the margin with changed numbers.
@@ -352,11 +313,7 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
     use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group, Line, Point, Reference, XyChart};
 
     let whole = &summary.whole;
-    let point = |case: &Case| Point {
-        x: case.load_mib_s,
-        y: case.worst_ms,
-        interval: None,
-    };
+    let point = |case: &Case| Point::at(case.load_mib_s, case.worst_ms);
     let of_mode = |mode: &str, name: &str, colour: usize| {
         let with = |case: &&Case| {
             case.guard
@@ -401,10 +358,7 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
         x: Axis::new("load", "MB/s"),
         y: Axis::new("longest job", "ms"),
         lines,
-        references: vec![Reference {
-            value: ms(limit),
-            label: "deadline".into(),
-        }],
+        references: vec![Reference::new(ms(limit), "deadline")],
         y_from_data: true,
         ..XyChart::default()
     };
@@ -431,13 +385,7 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
                 interval: None,
                 text: format!("{} ms", fixed(one.case.margin_ms, 2)),
             };
-            match groups.iter_mut().find(|group| group.label == one.number) {
-                Some(group) => group.bars.push(bar),
-                None => groups.push(Group {
-                    label: one.number.clone(),
-                    bars: vec![bar],
-                }),
-            }
+            Group::add(&mut groups, one.number.clone(), bar);
         }
         let chart = BarChart {
             title: format!("Margin of the {title} if a number of the platform is wrong"),

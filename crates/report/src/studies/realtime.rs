@@ -8,8 +8,10 @@ use memwarden_run::{Aggressor, Metric};
 use super::interfere::{guard_cell, guard_text};
 use crate::Table;
 use crate::number::{
-    NOT_MEASURED, bytes, count, counted, figure, interval, optional, percent, times,
+    NOT_MEASURED, bytes, count, counted, figure, interval, optional, optional_percent,
+    optional_times, order, percent, times,
 };
+use crate::table::Rows;
 
 pub(crate) const QUESTION: &str = "A real-time task goes over a frame of memory once a period and must finish each \
     time before its deadline. How often is it late while a load on another core moves memory, and which budgets bring \
@@ -61,9 +63,7 @@ fn badness(case: &Case) -> Option<(f64, f64)> {
 }
 
 fn by_badness(a: &&Case, b: &&Case) -> std::cmp::Ordering {
-    badness(a)
-        .partial_cmp(&badness(b))
-        .unwrap_or(std::cmp::Ordering::Equal)
+    order(badness(a), badness(b))
 }
 
 /// True if the intervals of the miss ratios overlap.
@@ -81,11 +81,7 @@ fn worst<'a>(loads: impl Iterator<Item = &'a Case>, alone: Option<&Case>) -> Opt
         .iter()
         .copied()
         .filter(|case| alone.is_none_or(|alone| !alike(case, alone)));
-    let slow = |a: &&Case, b: &&Case| {
-        a.slowdown
-            .partial_cmp(&b.slowdown)
-            .unwrap_or(std::cmp::Ordering::Equal)
-    };
+    let slow = |a: &&Case, b: &&Case| order(a.slowdown, b.slowdown);
     late.max_by(by_badness)
         .or_else(|| loads.iter().copied().max_by(slow))
 }
@@ -163,34 +159,32 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
 }
 
 fn deadlines(summary: &Summary, cases: &[&Case]) -> Table {
-    let mut table = Table::new("Deadlines")
-        .words("Beside the task")
-        .words("Guard")
-        .figures("missed", "")
-        .figures("of", "")
-        .figures("missed", "of all")
-        .figures("95 % interval", "of all")
-        .figures("skipped", "");
-    for case in cases {
-        let ends = case
-            .miss_share_ci95
-            .map(|[low, high]| format!("[{}, {}]", percent(low), percent(high)));
-        table.row(vec![
-            company(case),
-            guard_cell(case.guard.as_ref()),
-            count(case.misses),
-            count(case.releases),
-            case.miss_share.map_or_else(|| NOT_MEASURED.into(), percent),
-            ends.unwrap_or_else(|| NOT_MEASURED.into()),
-            count(case.skipped),
-        ]);
-    }
+    let interval = |case: &Case| {
+        let ends = case.miss_share_ci95;
+        ends.map(|[low, high]| format!("[{}, {}]", percent(low), percent(high)))
+    };
+    let mut table = beside_the_task("Deadlines", cases)
+        .figures("missed", "", |case| count(case.misses))
+        .figures("of", "", |case| count(case.releases))
+        .figures("missed", "of all", |case| optional_percent(case.miss_share))
+        .figures("95 % interval", "of all", |case| {
+            interval(case).unwrap_or_else(|| NOT_MEASURED.into())
+        })
+        .figures("skipped", "", |case| count(case.skipped))
+        .table();
     table.drop_columns_of("0");
     table.caption(format!(
         "{}The interval is Wilson's. A job is skipped when the one before it still runs at its release; it counts as \
          a miss.",
         task(summary)
     ))
+}
+
+/// A table of the cases that begins with the load and the guard.
+fn beside_the_task<'a>(title: &str, cases: &[&'a Case]) -> Rows<&'a Case> {
+    Table::of(title, cases.iter().copied())
+        .words("Beside the task", |case| company(case))
+        .words("Guard", |case| guard_cell(case.guard.as_ref()))
 }
 
 /// The task in a sentence; empty if the run doesn't describe it.
@@ -226,30 +220,21 @@ fn scaled(value: Option<f64>, unit: f64) -> String {
 }
 
 fn job_times(cases: &[&Case]) -> Table {
-    let mut table = Table::new("Job times, from release to end")
-        .words("Beside the task")
-        .words("Guard")
-        .figures("min", "ms")
-        .figures("median", "ms")
-        .figures("99 %", "ms")
-        .figures("max", "ms")
-        .figures("median over alone", "times")
-        .figures("95 % interval", "times");
-    let missing = Metric::default();
-    for case in cases {
-        let m = case.victim.as_ref().unwrap_or(&missing);
-        table.row(vec![
-            company(case),
-            guard_cell(case.guard.as_ref()),
-            scaled(m.min, MS),
-            scaled(m.median, MS),
-            scaled(m.p99, MS),
-            scaled(m.max, MS),
-            case.slowdown.map_or_else(|| NOT_MEASURED.into(), times),
-            interval(case.slowdown_ci95),
-        ]);
-    }
-    table.caption("Of the jobs that ran. \u{201c}Alone\u{201d} is the first case.")
+    let ms =
+        |case: &Case, of: fn(&Metric) -> Option<f64>| scaled(case.victim.as_ref().and_then(of), MS);
+    beside_the_task("Job times, from release to end", cases)
+        .figures("min", "ms", |case| ms(case, |m| m.min))
+        .figures("median", "ms", |case| ms(case, |m| m.median))
+        .figures("99 %", "ms", |case| ms(case, |m| m.p99))
+        .figures("max", "ms", |case| ms(case, |m| m.max))
+        .figures("median over alone", "times", |case| {
+            optional_times(case.slowdown)
+        })
+        .figures("95 % interval", "times", |case| {
+            interval(case.slowdown_ci95)
+        })
+        .table()
+        .caption("Of the jobs that ran. \u{201c}Alone\u{201d} is the first case.")
 }
 
 /// Figures of the load, and the throttled times of load and task.
@@ -292,30 +277,20 @@ fn loads(cases: &[&Case]) -> Table {
 }
 
 fn apart(cases: &[&Case]) -> Table {
-    let mut table = Table::new("Release jitter and execution time")
-        .words("Beside the task")
-        .words("Guard")
-        .figures("jitter, median", "us")
-        .figures("jitter, 99 %", "us")
-        .figures("jitter, max", "us")
-        .figures("job, median", "ms")
-        .figures("job, 99 %", "ms")
-        .figures("job, max", "ms");
-    let missing = Metric::default();
-    for case in cases {
-        let jitter = case.release_jitter.as_ref().unwrap_or(&missing);
-        let job = case.execution.as_ref().unwrap_or(&missing);
-        table.row(vec![
-            company(case),
-            guard_cell(case.guard.as_ref()),
-            scaled(jitter.median, US),
-            scaled(jitter.p99, US),
-            scaled(jitter.max, US),
-            scaled(job.median, MS),
-            scaled(job.p99, MS),
-            scaled(job.max, MS),
-        ]);
-    }
+    let jitter = |case: &Case, of: fn(&Metric) -> Option<f64>| {
+        scaled(case.release_jitter.as_ref().and_then(of), US)
+    };
+    let job = |case: &Case, of: fn(&Metric) -> Option<f64>| {
+        scaled(case.execution.as_ref().and_then(of), MS)
+    };
+    let table = beside_the_task("Release jitter and execution time", cases)
+        .figures("jitter, median", "us", |case| jitter(case, |m| m.median))
+        .figures("jitter, 99 %", "us", |case| jitter(case, |m| m.p99))
+        .figures("jitter, max", "us", |case| jitter(case, |m| m.max))
+        .figures("job, median", "ms", |case| job(case, |m| m.median))
+        .figures("job, 99 %", "ms", |case| job(case, |m| m.p99))
+        .figures("job, max", "ms", |case| job(case, |m| m.max))
+        .table();
     let jobs = cases.iter().filter_map(|c| c.victim.as_ref());
     let most = jobs.map(|m| m.samples).max().unwrap_or(0);
     let most = usize::try_from(most).unwrap_or(usize::MAX);
@@ -343,10 +318,8 @@ mod charts {
 
     pub(crate) fn figures(summary: &Summary, recorded: &Recorded) -> Vec<Figure> {
         let deadline = summary.whole.deadline_ns.map(|ns| ns as f64);
-        let deadline = deadline.map(|ns| Reference {
-            value: ns / MS,
-            label: format!("deadline: {} ms", figure(ns / MS)),
-        });
+        let deadline =
+            deadline.map(|ns| Reference::new(ns / MS, format!("deadline: {} ms", figure(ns / MS))));
         let times = distribution(
             summary,
             recorded,

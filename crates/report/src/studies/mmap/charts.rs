@@ -143,11 +143,7 @@ fn sweep(summary: &Summary, (what, share): Share) -> Option<Figure> {
                 let case = alone(summary).find(|case| {
                     case.mapping == mapping && case.access == *order && case.locality == *at
                 })?;
-                Some(Point {
-                    x: *at as f64,
-                    y: share(case)? * 100.0,
-                    interval: None,
-                })
+                Some(Point::at(*at as f64, share(case)? * 100.0))
             })
             .collect(),
     });
