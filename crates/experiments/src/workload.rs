@@ -3,14 +3,16 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use memwarden_platform::as_text;
 use memwarden_platform::units::{Size, Time};
 use memwarden_sim::workload::{BANK, split_bank};
 use memwarden_workloads::bandwidth::Access;
+use serde_json::Value;
 
-use crate::Error;
 use crate::program::Delimiter;
+use crate::{Child, Error, Interrupt};
 
 /// Maps, touches and unmaps: each page costs a fault.
 const FRESH_PAGES: &str = "fresh-pages";
@@ -170,6 +172,38 @@ pub(crate) fn program(
     }
     words.extend(["--", "sh", "-c", line]);
     words.into_iter().map(str::to_owned).collect()
+}
+
+/// Time in which a workload must be running; otherwise it has failed.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+impl Workload {
+    /// Starts all tasks; returns once they run.
+    pub(crate) fn start_all(
+        &self,
+        tasks: impl Iterator<Item = Task>,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<Child>, Error> {
+        let started = tasks.map(|task| Child::start(&self.arguments(task), true));
+        let mut children = started.collect::<Result<Vec<_>, _>>()?;
+        for child in &mut children {
+            child.wait_ready(READY_WITHIN, interrupt)?;
+        }
+        Ok(children)
+    }
+}
+
+/// Checks that a workload ended on the CPU to which it was pinned.
+pub(crate) fn on_its_cpu(workload: &Workload, cpu: usize, result: &Value) -> Result<(), Error> {
+    match result.get("cpu").and_then(Value::as_u64) {
+        Some(ended_on) if usize::try_from(ended_on) == Ok(cpu) => Ok(()),
+        ended_on => Err(Error::workload(
+            workload,
+            format!(
+                "was pinned to CPU {cpu} and ended on {ended_on:?}: its CPU affinity was changed meanwhile"
+            ),
+        )),
+    }
 }
 
 impl FromStr for Workload {

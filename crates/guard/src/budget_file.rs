@@ -439,11 +439,6 @@ impl BudgetFile {
 
     /// Checks the options that are fixed when a guard starts: the running guard must have those that the file names.
     fn suits(&self, control: &Control) -> Result<(), Error> {
-        fn differs<T: PartialEq>(wanted: &Option<Placed<T>>, running: &T) -> bool {
-            wanted
-                .as_ref()
-                .is_some_and(|wanted| wanted.value != *running)
-        }
         let refuse = |line, key: &str, running: &str| {
             let why = format!(
                 "the guard that is running has {running}, and it can't be changed while it runs: \
@@ -462,27 +457,21 @@ impl BudgetFile {
                 return refuse(event.line, "write_event", running);
             }
         }
-        if let Some(combined) = &self.combined {
-            if differs(&self.combined, &control.combined) {
-                return refuse(combined.line, "combined", &control.combined.to_string());
+        fn fixed<T: PartialEq + fmt::Display>(
+            wanted: Option<&Placed<T>>,
+            running: &T,
+            refuse: impl Fn(usize, &str, &str) -> Result<(), Error>,
+        ) -> Result<(), Error> {
+            match wanted.filter(|wanted| wanted.value != *running) {
+                Some(wanted) => refuse(wanted.line, &wanted.key, &running.to_string()),
+                None => Ok(()),
             }
         }
-        if let Some(bytes) = &self.bytes_per_event {
-            if differs(&self.bytes_per_event, &control.bytes_per_event) {
-                let running = control.bytes_per_event.to_string();
-                return refuse(bytes.line, "bytes_per_event", &running);
-            }
-        }
-        if let Some(user_only) = &self.user_only {
-            if differs(&self.user_only, &control.user_only) {
-                return refuse(user_only.line, "user_only", &control.user_only.to_string());
-            }
-        }
-        if let Some(cpus) = &self.cpus {
-            if differs(&self.cpus, &control.cpus) {
-                return refuse(cpus.line, "cpus", &control.cpus.to_string());
-            }
-        }
+        fixed(self.combined.as_ref(), &control.combined, refuse)?;
+        let bytes = self.bytes_per_event.as_ref();
+        fixed(bytes, &control.bytes_per_event, refuse)?;
+        fixed(self.user_only.as_ref(), &control.user_only, refuse)?;
+        fixed(self.cpus.as_ref(), &control.cpus, refuse)?;
         let first = self.write_mb.values().next();
         if let Some(first) = first.filter(|_| control.combined) {
             return Err(self.bad(first.line, &first.key, COMBINED_ALONE));

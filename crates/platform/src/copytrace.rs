@@ -13,6 +13,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::mapping::map_shared;
+
 /// `COPYTRACE_VERSION`.
 pub const VERSION: u32 = 1;
 
@@ -276,22 +278,7 @@ impl Ring {
         if !fits {
             return Err(invalid());
         }
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing that exists.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                device.as_fd().as_raw_fd(),
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let start: NonNull<u8> =
-            NonNull::new(start.cast()).expect("the kernel maps nothing at 0 unasked");
+        let start = map_shared(device, bytes)?;
         Ok(Self {
             start,
             bytes,

@@ -5,6 +5,8 @@
 
 pub mod kind;
 
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::ptr::NonNull;
 
 use crate::units::size_text;
@@ -16,6 +18,31 @@ pub fn page_bytes() -> usize {
     // SAFETY: takes a plain number.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).expect("Linux always tells its page size")
+}
+
+/// Maps readable and writable memory.
+#[inline]
+fn map(bytes: usize, flags: i32, descriptor: RawFd) -> io::Result<NonNull<u8>> {
+    // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing that exists.
+    let start = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            flags,
+            descriptor,
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(NonNull::new(start.cast()).expect("the kernel maps nothing at 0 unasked"))
+}
+
+/// Maps the first `bytes` of a file or device, shared with all who map it.
+pub(crate) fn map_shared(file: &impl AsFd, bytes: usize) -> io::Result<NonNull<u8>> {
+    map(bytes, libc::MAP_SHARED, file.as_fd().as_raw_fd())
 }
 
 /// A readable and writable mapping; private, anonymous and initially zero, unless [`kind`] created it.
@@ -45,30 +72,19 @@ impl Mapping {
             )
         })?;
         let pages = bytes.div_ceil(page);
-        Self::map(pages * page, libc::MAP_HUGETLB).map_err(|source| Error::system(format!(
-                "map {pages} huge pages of {} (reserve them: echo {pages} > /proc/sys/vm/nr_hugepages)",
-                size_text(page as u64)
-            ), source))
+        Self::map(pages * page, libc::MAP_HUGETLB).map_err(|source| {
+            let size = size_text(page as u64);
+            let remedy = format!("reserve them: echo {pages} > /proc/sys/vm/nr_hugepages");
+            Error::system(
+                format!("map {pages} huge pages of {size} ({remedy})"),
+                source,
+            )
+        })
     }
 
     #[inline]
-    fn map(bytes: usize, flags: i32) -> std::io::Result<Self> {
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs
-        // nothing that exists.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
-                -1,
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(std::io::Error::last_os_error());
-        }
-        let start = NonNull::new(start.cast()).expect("the kernel maps nothing at 0 unasked");
+    fn map(bytes: usize, flags: i32) -> io::Result<Self> {
+        let start = map(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags, -1)?;
         Ok(Self { start, bytes })
     }
 

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings;
 
-use crate::mapping::page_bytes;
+use crate::mapping::{map_shared, page_bytes};
 use crate::{Error, Result, Root, holders, pmu};
 
 /// The event: perf's type and config numbers (`linux/perf_event.h`).
@@ -537,22 +537,9 @@ impl Buffer {
     fn map(file: &File, pages: usize) -> io::Result<Self> {
         let page = page_bytes();
         let bytes = (1 + pages) * page;
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing that exists.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let start = map_shared(file, bytes)?;
         Ok(Self {
-            start: NonNull::new(start.cast()).expect("the kernel maps nothing at 0 unasked"),
+            start: start.cast(),
             bytes,
             data: pages * page,
         })

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
+use crate::mapping::map_shared;
 use crate::{Error, Result};
 
 /// An array of 64-bit words, initially zero, that a child process can map, too.
@@ -58,23 +59,10 @@ impl SharedWords {
         if bytes < size_of::<u64>() {
             return Err(system(io::Error::from(io::ErrorKind::InvalidData)));
         }
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing that exists.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(system(io::Error::last_os_error()));
-        }
+        let start = map_shared(&file, bytes).map_err(system)?;
         Ok(Self {
             file,
-            start: NonNull::new(start.cast()).expect("the kernel maps nothing at 0 unasked"),
+            start: start.cast(),
             count: bytes / size_of::<u64>(),
         })
     }

@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Bench, Engine, Moved, Operation, Policies, bytes_text, copy, note_cpu_parts, powers};
+use crate::pinned::joined;
 use crate::settings::{check_sizes, not_twice};
 use crate::{Error, Interrupt, RunRequest, Settings};
 
@@ -242,14 +243,7 @@ impl Work {
                     scope.spawn(move || shared.work(self, *cpu, session.as_mut(), interrupt))
                 })
                 .collect();
-            threads
-                .into_iter()
-                .map(|thread| {
-                    thread
-                        .join()
-                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                })
-                .collect()
+            threads.into_iter().map(joined).collect()
         })
     }
 

@@ -7,6 +7,7 @@ use memwarden_copies::cftu::Session;
 use memwarden_platform::affinity;
 
 use super::{Engine, Moved, Operation, copy};
+use crate::pinned::joined;
 use crate::{Error, Interrupt};
 
 /// Copies in one request: enough that system calls are rare, few enough that a request is short.
@@ -89,9 +90,7 @@ pub(super) fn beside<T>(
         };
         let copies = made.load(Ordering::Acquire) - before;
         drop(ends);
-        let copied = copier
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let copied = joined(copier);
         match (copied, done) {
             (Ok(moved), Some(done)) => Ok((done?, Made { copies, moved })),
             (Err(error), _) => Err(error),

@@ -11,11 +11,8 @@ use memwarden_run::Metric;
 use serde_json::Value;
 
 use super::{Config, Plan};
-use crate::workload::{Task, Until};
+use crate::workload::{Task, Until, on_its_cpu};
 use crate::{Child, Error, Interrupt, Proof, Workload};
-
-/// Time in which an aggressor must be running; otherwise it has failed.
-const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// Spare records of a case beyond its planned duration: half a minute at a period of 1 ms.
 const RECORD_PERIODS: u64 = 1 << 15;
@@ -113,18 +110,18 @@ fn repeat(
     hold: Duration,
     interrupt: &Interrupt,
 ) -> Result<(), Error> {
-    let mut aggressors = Vec::new();
-    for aggressor in &measured.aggressors {
-        let task = Task {
-            cpu: aggressor.cpu,
-            memory: config.aggressor_memory,
-            until: Until::Told,
-        };
-        aggressors.push(Child::start(&aggressor.kind.arguments(task), true)?);
-    }
-    for aggressor in &mut aggressors {
-        aggressor.wait_ready(READY_WITHIN, interrupt)?;
-    }
+    let task = |aggressor: &MeasuredAggressor| Task {
+        cpu: aggressor.cpu,
+        memory: config.aggressor_memory,
+        until: Until::Told,
+    };
+    let mut aggressors = match measured.aggressors.first() {
+        Some(first) => {
+            let tasks = measured.aggressors.iter().map(task);
+            first.kind.start_all(tasks, interrupt)?
+        }
+        None => Vec::new(),
+    };
     std::thread::sleep(config.settle.duration());
 
     // Before the victim starts, so that the cost of starting does not disturb it.
@@ -228,19 +225,6 @@ impl Watch {
 fn of_the_case(mut recording: Recording, begun_ns: u64) -> Recording {
     recording.events.retain(|event| event.t_ns >= begun_ns);
     recording
-}
-
-/// Checks that the victim was pinned and ended on its CPU.
-fn on_its_cpu(workload: &Workload, cpu: usize, result: &Value) -> Result<(), Error> {
-    match result.get("cpu").and_then(Value::as_u64) {
-        Some(ended_on) if usize::try_from(ended_on) == Ok(cpu) => Ok(()),
-        ended_on => Err(Error::workload(
-            workload,
-            format!(
-                "was pinned to CPU {cpu} and ended on {ended_on:?}: its CPU affinity was changed meanwhile"
-            ),
-        )),
-    }
 }
 
 /// The times of a program's jobs.

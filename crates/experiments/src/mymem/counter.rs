@@ -14,6 +14,7 @@ use memwarden_run::studies::mymem_counter::{Case, NAME, Summary};
 use memwarden_run::{Metric, Sample};
 
 use super::{Client, Subject, open};
+use crate::pinned::joined;
 use crate::{Error, Interrupt, RunRequest, Settings};
 
 pub use config::Config;
@@ -158,14 +159,9 @@ pub(super) fn count(
             .zip(cpus.iter().cycle())
             .map(|(device, cpu)| scope.spawn(|| shared.work(device, *cpu, interrupt)))
             .collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-            thread
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
         threads
             .into_iter()
-            .map(join)
+            .map(joined)
             .collect::<Result<Vec<(u64, u64)>, Error>>()
     })?;
     interrupt.check()?;

@@ -22,6 +22,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Subject, counter};
+use crate::pinned::joined;
 use crate::settings::not_twice;
 use crate::{Error, Interrupt, RunRequest, Settings};
 
@@ -431,12 +432,7 @@ impl Sharers {
                 .collect();
             let said = meanwhile();
             self.ended.store(true, Ordering::Relaxed);
-            let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-                thread
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            let errors = threads.into_iter().map(join).collect();
+            let errors = threads.into_iter().map(joined).collect();
             Ok((said?, errors))
         })
     }

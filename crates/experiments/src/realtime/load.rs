@@ -17,11 +17,8 @@ use serde_json::Value;
 
 use super::xserver::Xserver;
 use crate::group::Group;
-use crate::workload::{COMMAND, Task, Until};
+use crate::workload::{COMMAND, Task, Until, on_its_cpu};
 use crate::{Child, Error, Interrupt, Workload};
-
-/// Time in which a workload must be running; otherwise it has failed.
-const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// The kind of `bandwidth` that scrolls a frame buffer.
 const SCREEN: &str = "screen";
@@ -292,19 +289,12 @@ fn start_workloads(
     let memory = memory.or_else(|| {
         (*workload == Workload::Bandwidth(SCREEN.into())).then_some(super::config::STUDY_FRAME)
     });
-    let mut children = Vec::new();
-    for &cpu in cpus {
-        let task = Task {
-            cpu,
-            memory,
-            until: Until::Told,
-        };
-        children.push(Child::start(&workload.arguments(task), true)?);
-    }
-    for child in &mut children {
-        child.wait_ready(READY_WITHIN, interrupt)?;
-    }
-    Ok(children)
+    let task = |&cpu| Task {
+        cpu,
+        memory,
+        until: Until::Told,
+    };
+    workload.start_all(cpus.iter().map(task), interrupt)
 }
 
 fn end_workloads(
@@ -316,15 +306,7 @@ fn end_workloads(
     let mut rates = Vec::new();
     for (child, &cpu) in children.into_iter().zip(cpus) {
         let result = child.collect()?;
-        let ended_on = result.get("cpu").and_then(Value::as_u64);
-        if ended_on != u64::try_from(cpu).ok() {
-            return Err(Error::workload(
-                workload,
-                format!(
-                    "was pinned to CPU {cpu} and ended on {ended_on:?}: its CPU affinity was changed meanwhile"
-                ),
-            ));
-        }
+        on_its_cpu(workload, cpu, &result)?;
         rates.push(result.get("mib_s").and_then(Value::as_f64));
     }
     Ok(rates)

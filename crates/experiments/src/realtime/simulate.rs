@@ -56,12 +56,9 @@ pub fn simulate(
     let options = config.start_options()?;
     let mut cases = Vec::new();
     for plan in plans(&config) {
-        let guard = plan
-            .guard
-            .as_ref()
-            .map(|spec| simulated.guard(spec, &options))
-            .transpose()?;
-        let (settings, guard) = guard.unzip();
+        let guard = plan.guard.as_ref();
+        let guard = guard.map(|spec| simulated.guard(spec, &options));
+        let (settings, guard) = guard.transpose()?.unzip();
         // Reject any invalid setting before the folder exists.
         simulated
             .platform

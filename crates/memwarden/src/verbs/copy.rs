@@ -18,7 +18,7 @@ use memwarden_platform::units::{Time, parse_bytes, parse_nanoseconds};
 use memwarden_run::Summary;
 use serde::{Serialize, Serializer};
 
-use super::experiment::{OnMachine, Place, on};
+use super::experiment::{HasAll, OnMachine, OrAll, Place, on};
 use super::on_lab::Lab;
 use crate::verbs::output::outln;
 
@@ -142,9 +142,11 @@ impl Common {
         options: &impl Serialize,
         adjust: impl FnOnce(&mut S),
     ) -> anyhow::Result<S> {
+        let place = &self.on.place;
+        self.on.machine.check(&place.on)?;
         #[cfg(feature = "host")]
-        super::on_lab::not_native(&self.on.place.on, "--machine", self.board.is_some())?;
-        self.on.settings(options, adjust)
+        super::on_lab::not_native(&place.on, "--machine", self.board.is_some())?;
+        place.settings(options, adjust)
     }
 
     /// The emulated machine to use.
@@ -171,47 +173,20 @@ impl Common {
     }
 }
 
-/// One engine, or `all` that are available.
-#[derive(Debug, Clone)]
-struct Engines(Vec<Engine>);
-
-impl std::str::FromStr for Engines {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "all" => Ok(Self(Vec::new())),
-            one => one
-                .parse()
-                .map(|engine| Self(vec![engine]))
-                .map_err(|error: String| format!("{error}, or all")),
-        }
+/// `all` is all that are available.
+impl HasAll for Engine {
+    fn all() -> Vec<Self> {
+        Vec::new()
     }
 }
 
-impl Engines {
-    /// Checks that `all` is given alone.
-    fn check(given: Option<&Vec<Self>>) -> anyhow::Result<()> {
-        let given = given.map_or(&[][..], Vec::as_slice);
-        if given.len() > 1 && given.iter().any(|one| one.0.is_empty()) {
-            anyhow::bail!("--engine all: this already includes every engine; give it alone");
-        }
-        Ok(())
+/// Checks that `all` is given alone.
+fn check_engines(given: Option<&Vec<OrAll<Engine>>>) -> anyhow::Result<()> {
+    let given = given.map_or(&[][..], Vec::as_slice);
+    if given.len() > 1 && given.iter().any(OrAll::is_empty) {
+        anyhow::bail!("--engine all: this already includes every engine; give it alone");
     }
-
-    /// The requested engines; an empty list means all.
-    fn together<S: Serializer>(
-        given: &Option<Vec<Self>>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        let all = |given: &Vec<Self>| {
-            given
-                .iter()
-                .flat_map(|one| one.0.clone())
-                .collect::<Vec<_>>()
-        };
-        given.as_ref().map(all).serialize(serializer)
-    }
+    Ok(())
 }
 
 /// Largest size of the default sizes, which are powers of two.

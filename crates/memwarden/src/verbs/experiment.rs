@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Common part of the experiments' verbs: the target, the settings, and the run folder.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use memwarden_experiments::{Error, Interrupt, RunRequest, Settings, Simulated};
+use clap::builder::NonEmptyStringValueParser;
+use memwarden_experiments::{Backend, Error, Interrupt, RunRequest, Settings, Simulated};
 use memwarden_run::{Existing, Summary, Whole};
 use serde::{Serialize, Serializer};
 
+use super::numbers::bytes_in;
 use super::on_lab::{Lab, MachineArgs, parse_limit};
 use super::terminal::Bar;
 use super::{outcome, output};
@@ -76,6 +79,48 @@ pub fn off<S: Serializer>(given: &bool, serializer: S) -> Result<S::Ok, S::Error
     given.then_some(false).serialize(serializer)
 }
 
+/// Values of an option that also takes `all`.
+pub trait HasAll: Sized {
+    /// The values that `all` stands for in the settings.
+    fn all() -> Vec<Self>;
+}
+
+/// One value, or `all`.
+#[derive(Debug, Clone)]
+pub struct OrAll<T>(Vec<T>);
+
+impl<T> OrAll<T> {
+    /// True for an `all` that is an empty list in the settings.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<T: HasAll + FromStr<Err: Display>> FromStr for OrAll<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => Ok(Self(T::all())),
+            one => match one.parse() {
+                Ok(one) => Ok(Self(vec![one])),
+                Err(error) => Err(format!("{error}, or all")),
+            },
+        }
+    }
+}
+
+/// The given values together.
+pub fn together<T: Serialize, S: Serializer>(
+    given: &Option<Vec<OrAll<T>>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match given {
+        Some(given) => serializer.collect_seq(given.iter().flat_map(|one| &one.0)),
+        None => serializer.serialize_none(),
+    }
+}
+
 /// A run folder with its summary.
 pub type Found = (PathBuf, Summary);
 
@@ -131,6 +176,27 @@ pub struct Place {
 /// The platform whose caches and memory the emulated machine gets.
 fn platform<S: Settings>(asked: Option<&str>) -> Option<&str> {
     asked.or(S::PLATFORM)
+}
+
+/// Options of the guard that an experiment starts.
+#[derive(clap::Args, Serialize)]
+pub struct GuardOptions {
+    /// The regulator: auto, module, user, or null (regulates nothing)
+    #[arg(long, value_name = "NAME")]
+    backend: Option<Backend>,
+    /// Event that the guard counts: a name, or a raw code such as 0x17
+    #[arg(long, value_name = "EVENT", value_parser = NonEmptyStringValueParser::new())]
+    event: Option<String>,
+    /// Event that counts write-backs: a name, or a raw code such as 0x18
+    #[arg(long, value_name = "CODE", value_parser = NonEmptyStringValueParser::new())]
+    write_event: Option<String>,
+    /// One budget for reads and write-backs together
+    #[arg(long)]
+    #[serde(serialize_with = "on")]
+    combined: bool,
+    /// Bytes that one event stands for
+    #[arg(long, value_name = "N", value_parser = bytes_in(1..=u64::MAX))]
+    bytes_per_event: Option<u64>,
 }
 
 /// Options of the experiments that choose the emulated machine, too.

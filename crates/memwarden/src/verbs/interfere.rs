@@ -4,18 +4,17 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::builder::NonEmptyStringValueParser;
 use memwarden_experiments::interfere::{self, Config};
 use memwarden_experiments::program::Delimiter;
-use memwarden_experiments::{Backend, GuardSpec, Workload};
+use memwarden_experiments::{GuardSpec, Workload};
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::units::{Size, Time, parse_seconds};
 use memwarden_run::studies::interfere::Summary;
 use serde::Serialize;
 
-use super::experiment::{Place, Target, off, on, on_or_a_model};
+use super::experiment::{GuardOptions, Place, Target, off, on, on_or_a_model};
 use super::on_lab::{Lab, not_native};
-use crate::verbs::numbers::{bytes_in, count};
+use crate::verbs::numbers::count;
 
 /// Measure a victim's slowdown by other cores' traffic, without and with a guard
 #[derive(clap::Args, Serialize)]
@@ -66,22 +65,9 @@ pub struct Args {
     /// Runs of each case
     #[arg(long, value_name = "N", value_parser = count::<u32>)]
     repeat: Option<u32>,
-    /// The regulator: auto, module, user, or null (regulates nothing)
-    #[arg(long, value_name = "NAME")]
-    backend: Option<Backend>,
-    /// Event that the guard counts: a name, or a raw code such as 0x17
-    #[arg(long, value_name = "EVENT", value_parser = NonEmptyStringValueParser::new())]
-    event: Option<String>,
-    /// Event that counts write-backs: a name, or a raw code such as 0x18
-    #[arg(long, value_name = "CODE", value_parser = NonEmptyStringValueParser::new())]
-    write_event: Option<String>,
-    /// One budget for reads and write-backs together
-    #[arg(long)]
-    #[serde(serialize_with = "on")]
-    combined: bool,
-    /// Bytes that one event stands for
-    #[arg(long, value_name = "N", value_parser = bytes_in(1..=u64::MAX))]
-    bytes_per_event: Option<u64>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    guard_options: GuardOptions,
     /// The guard's period, such as 1ms or 500us
     #[arg(long, value_name = "TIME")]
     period: Option<Time>,

@@ -11,9 +11,9 @@ use clap::Subcommand;
 use clap::builder::NonEmptyStringValueParser;
 use memwarden_experiments::mmap::{self, Access, Compete, Config, Counters, Flush, Switch, Way};
 use memwarden_platform::units::parse_size;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-use super::experiment::{OnMachine, on};
+use super::experiment::{HasAll, OnMachine, OrAll, on, together};
 use crate::verbs::numbers::count;
 
 /// Measure the cost of a mapping: six ways to map memory, random and sequential walks, alone or beside a competitor
@@ -50,8 +50,8 @@ enum Verb {
 struct WalkArgs {
     /// The mappings by name, or all [default: all]
     #[arg(long, value_name = "MAPPING,...", value_delimiter = ',')]
-    #[serde(serialize_with = "some_or_all")]
-    flags: Option<Vec<Ways>>,
+    #[serde(serialize_with = "together")]
+    flags: Option<Vec<OrAll<Way>>>,
     /// random, sequential [default: both]
     #[arg(long, value_name = "ACCESS,...", value_delimiter = ',')]
     access: Option<Vec<Access>>,
@@ -121,32 +121,11 @@ fn bytes(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
-/// One mapping, or `all`.
-#[derive(Debug, Clone)]
-struct Ways(Vec<Way>);
-
-impl std::str::FromStr for Ways {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "all" => Ok(Self(Vec::new())),
-            one => one
-                .parse()
-                .map(|way| Self(vec![way]))
-                .map_err(|error: String| format!("{error}, or all")),
-        }
+/// `all` is an empty list in the settings.
+impl HasAll for Way {
+    fn all() -> Vec<Self> {
+        Vec::new()
     }
-}
-
-/// The requested mappings; an empty list means all.
-fn some_or_all<S: Serializer>(ways: &Option<Vec<Ways>>, serializer: S) -> Result<S::Ok, S::Error> {
-    let all = |ways: &Vec<Ways>| {
-        ways.iter()
-            .flat_map(|one| one.0.clone())
-            .collect::<Vec<_>>()
-    };
-    ways.as_ref().map(all).serialize(serializer)
 }
 
 impl WalkArgs {

@@ -6,18 +6,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::NonEmptyStringValueParser;
+use memwarden_experiments::Workload;
 use memwarden_experiments::program::Delimiter;
 use memwarden_experiments::realtime::{self, Config, Load, Setting};
-use memwarden_experiments::{Backend, Workload};
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::units::{Size, Time, parse_seconds};
 use memwarden_run::studies::realtime::Summary;
 use memwarden_workloads::periodic::DESCRIPTOR;
 use serde::Serialize;
 
-use super::experiment::{Place, off, on, on_or_a_model};
+use super::experiment::{GuardOptions, Place, off, on, on_or_a_model};
 use super::on_lab::{Lab, not_native};
-use crate::verbs::numbers::{bytes_in, count, count_in};
+use crate::verbs::numbers::{count, count_in};
 
 /// Count the deadlines that a real-time task misses beside a load, without and with a guard
 #[derive(clap::Args, Serialize)]
@@ -80,22 +80,9 @@ pub struct Args {
     /// Runs of each case; the cases alternate
     #[arg(long, value_name = "N", value_parser = count::<u32>)]
     repeat: Option<u32>,
-    /// The regulator: auto, module, user, or null (regulates nothing)
-    #[arg(long, value_name = "NAME")]
-    backend: Option<Backend>,
-    /// Event that the guard counts: a name, or a raw code such as 0x17
-    #[arg(long, value_name = "EVENT", value_parser = NonEmptyStringValueParser::new())]
-    event: Option<String>,
-    /// Event that counts write-backs: a name, or a raw code such as 0x18
-    #[arg(long, value_name = "CODE", value_parser = NonEmptyStringValueParser::new())]
-    write_event: Option<String>,
-    /// One budget for reads and write-backs together
-    #[arg(long)]
-    #[serde(serialize_with = "on")]
-    combined: bool,
-    /// Bytes that one event stands for
-    #[arg(long, value_name = "N", value_parser = bytes_in(1..=u64::MAX))]
-    bytes_per_event: Option<u64>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    guard_options: GuardOptions,
     /// The guard's period, such as 1ms or 500us
     #[arg(long, value_name = "TIME")]
     guard_period: Option<Time>,

@@ -5,9 +5,7 @@ use memwarden_run::Metric;
 use memwarden_run::studies::mmap_reclaim::{Case, Summary};
 
 use crate::Table;
-use crate::number::{
-    bytes, figure, interval, optional, optional_percent, times,
-};
+use crate::number::{bytes, figure, interval, optional, optional_percent, times};
 
 pub(crate) const QUESTION: &str = "Some pages are in use while others stream through, with too little memory for both. \
     How often must the pages in use be read back, when the kernel gives pages in use a second chance \

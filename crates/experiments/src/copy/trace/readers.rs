@@ -12,6 +12,7 @@ use memwarden_platform::affinity;
 use super::LOOK_EVERY;
 use super::dat::{Files, Lines};
 use crate::Error;
+use crate::pinned::joined;
 
 /// Upper limits of the size classes of the live view; larger copies are one more class.
 pub const CLASSES: [u64; 5] = [64, 512, 4096, 65_536, 1 << 20];
@@ -133,14 +134,7 @@ impl<'a> Trace<'a> {
                 outcome = outcome.and(control.stop().map_err(Error::from));
             }
             self.stopped.store(true, Ordering::Release);
-            let read: Vec<_> = threads
-                .into_iter()
-                .map(|thread| {
-                    thread
-                        .join()
-                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                })
-                .collect();
+            let read: Vec<_> = threads.into_iter().map(joined).collect();
             let read = read.into_iter().collect::<Result<Vec<Read>, Error>>();
             // A thread's own error explains those that followed from it.
             let read = read?;

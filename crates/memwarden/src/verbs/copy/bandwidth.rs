@@ -4,11 +4,12 @@
 use std::process::ExitCode;
 
 use memwarden_experiments::copy::bandwidth::{self, Config};
-use memwarden_experiments::copy::{Operation, powers};
+use memwarden_experiments::copy::{Engine, Operation, powers};
 use memwarden_platform::units::parse_bytes;
 use serde::Serialize;
 
-use super::{Common, Dat, Engines, parse_max};
+use super::{Common, Dat, check_engines, parse_max};
+use crate::verbs::experiment::{OrAll, together};
 use crate::verbs::numbers::count;
 
 /// Copy on every CPU at once; report each channel's rate and the total, by size
@@ -25,8 +26,8 @@ use crate::verbs::numbers::count;
 pub(super) struct Args {
     /// cpu, dma-exclusive, dma-shared, dma-priority, or all that are available [default: all]
     #[arg(long, value_name = "ENGINE,...", value_delimiter = ',')]
-    #[serde(serialize_with = "Engines::together")]
-    engine: Option<Vec<Engines>>,
+    #[serde(serialize_with = "together")]
+    engine: Option<Vec<OrAll<Engine>>>,
     /// from, to, from+to [default: all three]
     #[arg(long, value_name = "OPERATION,...", value_delimiter = ',')]
     operation: Option<Vec<Operation>>,
@@ -53,7 +54,7 @@ pub(super) struct Args {
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        Engines::check(self.engine.as_ref())?;
+        check_engines(self.engine.as_ref())?;
         self.common.settings(self, |config: &mut Config| {
             if let Some(max) = self.max {
                 config.sizes = powers(1 << 10, max);

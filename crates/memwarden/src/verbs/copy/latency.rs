@@ -4,12 +4,12 @@
 use std::process::ExitCode;
 
 use memwarden_experiments::copy::latency::{self, Config};
-use memwarden_experiments::copy::{Load, Operation, powers};
+use memwarden_experiments::copy::{Engine, Load, Operation, powers};
 use memwarden_platform::units::parse_bytes;
 use serde::Serialize;
 
-use super::{Common, Dat, Engines, parse_max};
-use crate::verbs::experiment::on;
+use super::{Common, Dat, check_engines, parse_max};
+use crate::verbs::experiment::{OrAll, on, together};
 use crate::verbs::numbers::count;
 
 /// Time copies of each size, out of and into user memory, by the CPU and by DMA
@@ -28,8 +28,8 @@ use crate::verbs::numbers::count;
 pub(super) struct Args {
     /// cpu, dma-exclusive, dma-shared, dma-priority, or all that are available [default: all]
     #[arg(long, value_name = "ENGINE,...", value_delimiter = ',')]
-    #[serde(serialize_with = "Engines::together")]
-    engine: Option<Vec<Engines>>,
+    #[serde(serialize_with = "together")]
+    engine: Option<Vec<OrAll<Engine>>>,
     /// from, to, from_nc, to_nc [default: all four; lab: from,to]
     #[arg(long, value_name = "OPERATION,...", value_delimiter = ',')]
     operation: Option<Vec<Operation>>,
@@ -63,7 +63,7 @@ pub(super) struct Args {
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        Engines::check(self.engine.as_ref())?;
+        check_engines(self.engine.as_ref())?;
         self.common.settings(self, |config: &mut Config| {
             if let Some(max) = self.max {
                 config.sizes = powers(1, max);

@@ -2,14 +2,14 @@
 //! `memwarden mymem counter`: a counter in a memory device that several workers increment.
 
 use std::process::ExitCode;
-use std::str::FromStr;
 
 use memwarden_copies::mymem::Lock;
 use memwarden_experiments::mymem::counter::{self, Config, Workers};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use strum::VariantArray;
 
 use super::Common;
+use crate::verbs::experiment::{HasAll, OrAll, together};
 use crate::verbs::numbers::{count, count_in};
 
 /// Count with several workers and report lost updates: without a lock, with a mutex, with the device's atomic addition
@@ -32,7 +32,7 @@ pub(super) struct Args {
     /// none, mutex, fetch-add, or all (repeatable) [default: all]
     #[arg(long, value_name = "LOCK")]
     #[serde(serialize_with = "together")]
-    lock: Option<Vec<Locks>>,
+    lock: Option<Vec<OrAll<Lock>>>,
     /// Runs of each case; the cases alternate [default: 1]
     #[arg(long, value_name = "N", value_parser = count::<u32>)]
     repeat: Option<u32>,
@@ -47,32 +47,10 @@ pub(super) struct Args {
     common: Common,
 }
 
-/// One lock, or `all`.
-#[derive(Debug, Clone)]
-struct Locks(Vec<Lock>);
-
-impl FromStr for Locks {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "all" => Ok(Self(Lock::VARIANTS.into())),
-            one => one
-                .parse()
-                .map(|lock| Self(vec![lock]))
-                .map_err(|error| format!("{error}, or all")),
-        }
+impl HasAll for Lock {
+    fn all() -> Vec<Self> {
+        Self::VARIANTS.into()
     }
-}
-
-fn together<S: Serializer>(locks: &Option<Vec<Locks>>, serializer: S) -> Result<S::Ok, S::Error> {
-    let all = |locks: &Vec<Locks>| {
-        locks
-            .iter()
-            .flat_map(|one| one.0.clone())
-            .collect::<Vec<_>>()
-    };
-    locks.as_ref().map(all).serialize(serializer)
 }
 
 impl Args {
