@@ -26,6 +26,7 @@ pub use event::Event;
 use memwarden_platform::names::unknown;
 use strum::{Display, EnumString, VariantArray};
 
+use crate::request::finished;
 use crate::{Backend, Error, Interrupt, Progress, RunRequest};
 
 /// One part.
@@ -339,8 +340,7 @@ pub fn run(
     let Bench {
         folder, summary, ..
     } = bench;
-    let path = folder.finish(&summary)?;
-    Ok((path, summary))
+    finished(folder, summary)
 }
 
 #[cfg(test)]

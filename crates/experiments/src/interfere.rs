@@ -19,6 +19,7 @@ use memwarden_run::studies::interfere::{Case, Core, NAME, Summary};
 use memwarden_run::{Aggressor, Metric, Sample, title};
 
 use crate::guards::Guards;
+use crate::request::finished;
 use crate::settings::check_online;
 use crate::{Backend, CoreProof, Error, GuardSpec, RunRequest, Settings, Workload, guarding};
 
@@ -143,8 +144,7 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
             .push(case(&config, &all[*index], measured, &solo));
     }
     remarks(&config, &results, &mut summary);
-    let path = folder.finish(&summary)?;
-    Ok((path, summary))
+    finished(folder, summary)
 }
 
 /// Completes the configuration with facts of this machine.

@@ -22,6 +22,7 @@ use memwarden_run::studies::mmap::{CountedBy, NAME, Summary};
 use memwarden_workloads::mapped::Walk;
 
 use crate::pinned::Pinned;
+use crate::request::finished;
 use crate::{Error, Interrupt, RunRequest, Settings};
 
 pub use config::{Access, Compete, Config, Counters, Flush, Switch, THIS_MACHINE, Way};
@@ -100,8 +101,7 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
     remarks(config, &speed, &mut summary);
     drop(bench);
     drop(pinned);
-    let path = folder.finish(&summary)?;
-    Ok((path, summary))
+    finished(folder, summary)
 }
 
 /// All cases, those without a competitor first.

@@ -19,6 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::loads::{self, LoadSpec};
+use crate::settings::check_within;
 use crate::{Error, RunRequest, Settings, Simulated};
 
 /// A task in the form of the command line: `NAME:frame=BYTES,period=TIME,deadline=TIME@CORE`.
@@ -190,9 +191,7 @@ impl Settings for Config {
                 self.confidence
             ));
         }
-        if !(1..=MAX_JOBS).contains(&self.jobs) {
-            return refused(format!("--jobs {}: give 1 to {MAX_JOBS}", self.jobs));
-        }
+        check_within("--jobs", self.jobs, 1..=MAX_JOBS)?;
         if self.margin.as_us() >= self.task.deadline_us {
             return refused(format!(
                 "--margin {}: give less than the deadline",

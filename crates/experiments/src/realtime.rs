@@ -17,6 +17,7 @@ use memwarden_run::{Aggressor, Metric, Sample, title};
 use memwarden_workloads::periodic::Job;
 
 use crate::guards::Guards;
+use crate::request::finished;
 use crate::settings::check_online;
 use crate::{Backend, Error, GuardSpec, RunRequest, Settings, guarding};
 
@@ -153,8 +154,7 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
     }
     figures(&config, &cases, &mut summary)?;
     remarks(&config, &cases, &mut summary);
-    let path = folder.finish(&summary)?;
-    Ok((path, summary))
+    finished(folder, summary)
 }
 
 /// Completes the configuration with facts of this machine.

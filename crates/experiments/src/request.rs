@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What every experiment is called with, besides its settings.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use memwarden_platform::machine;
-use memwarden_run::{Existing, Run, RunFolder};
+use memwarden_run::{Existing, Run, RunFolder, Summary, Whole};
 use serde::Serialize;
 
 use crate::{Error, Interrupt, Progress, host};
@@ -66,6 +66,14 @@ impl<'a> RunRequest<'a> {
             total,
         }
     }
+}
+
+/// Completes the run folder; returns its path with the summary.
+pub(crate) fn finished<W: Whole>(
+    folder: RunFolder,
+    summary: Summary<W>,
+) -> Result<(PathBuf, Summary<W>), Error> {
+    Ok((folder.finish(&summary)?, summary))
 }
 
 /// The steps of a run, which an observer is told of.

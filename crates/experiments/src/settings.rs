@@ -2,6 +2,7 @@
 //! The interface of all experiments' settings.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use memwarden_platform::cpus::{self, CpuSet};
@@ -152,6 +153,53 @@ pub(crate) fn check_online(option: &str, cpus: &CpuSet) -> Result<(), Error> {
     cpus::check_online(cpus).map_err(|error| Error::BadInput(format!("{option}: {error}")))
 }
 
+/// Refuses a number beyond its limits.
+pub(crate) fn check_within<T: PartialOrd + fmt::Display>(
+    option: &str,
+    value: T,
+    limits: RangeInclusive<T>,
+) -> Result<(), Error> {
+    if limits.contains(&value) {
+        return Ok(());
+    }
+    let (first, last) = limits.into_inner();
+    Err(Error::BadInput(format!(
+        "{option} {value}: give {first} to {last}"
+    )))
+}
+
+/// Refuses a seed beyond the largest integer of TOML.
+pub(crate) fn check_seed(seed: u64) -> Result<(), Error> {
+    check_within("--seed", seed, 0..=i64::MAX as u64)
+}
+
+/// Refuses 0.
+pub(crate) fn not_zero(option: &str, count: impl Into<u64>) -> Result<(), Error> {
+    match count.into() {
+        0 => Err(Error::BadInput(format!("{option} 0: give 1 or more"))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses an empty list with this message.
+pub(crate) fn not_empty<T>(all: &[T], message: &str) -> Result<(), Error> {
+    match all {
+        [] => Err(Error::BadInput(message.into())),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses the same CPU for two options.
+pub(crate) fn two_cpus(one: (&str, usize), other: (&str, usize)) -> Result<(), Error> {
+    if one.1 != other.1 {
+        return Ok(());
+    }
+    Err(Error::BadInput(format!(
+        "{} and {} are both {}: give two CPUs",
+        one.0, other.0, one.1
+    )))
+}
+
 /// Refuses a repeatable option with the same value twice.
 pub(crate) fn not_twice<T: PartialEq + fmt::Display>(option: &str, all: &[T]) -> Result<(), Error> {
     let mut before = all.iter().enumerate();
@@ -163,11 +211,7 @@ pub(crate) fn not_twice<T: PartialEq + fmt::Display>(option: &str, all: &[T]) ->
 
 /// Checks the sizes of a device's transfers: at most `most` bytes, none twice.
 pub(crate) fn check_sizes(sizes: &[u64], most: u64) -> Result<(), Error> {
-    if sizes.is_empty() {
-        return Err(Error::BadInput(
-            "no size: give --sizes 64,4096, for example".into(),
-        ));
-    }
+    not_empty(sizes, "no size: give --sizes 64,4096, for example")?;
     if let Some(size) = sizes.iter().find(|size| !(1..=most).contains(*size)) {
         return Err(Error::BadInput(format!(
             "--sizes {size}: give 1 to {most} bytes"

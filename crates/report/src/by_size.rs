@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Shared by the reports of transfers and copies: cases have a size, and charts have an axis of sizes.
 
-use memwarden_run::{Summary, Whole};
+use memwarden_run::{Metric, Summary, Whole};
+
+use crate::number::{interval, optional};
+use crate::table::Rows;
 
 #[cfg(feature = "html")]
 pub(crate) use charts::{SPREAD, chart, spread};
@@ -28,6 +31,20 @@ pub(crate) fn sizes(all: impl Iterator<Item = u64>) -> Vec<u64> {
     sizes.sort_unstable();
     sizes.dedup();
     sizes
+}
+
+/// Adds the columns of a distribution of times, ns: the median with its interval, percentiles and mean.
+pub(crate) fn with_times<T>(rows: Rows<T>, time: impl Fn(&T) -> Option<&Metric>) -> Rows<T> {
+    let ns = |item: &T, of: fn(&Metric) -> Option<f64>| optional(time(item).and_then(of));
+    rows.figures("min", "ns", |one| ns(one, |time| time.min))
+        .figures("median", "ns", |one| ns(one, |time| time.median))
+        .figures("95 % interval", "ns", |one| {
+            interval(time(one).and_then(|time| time.median_ci95))
+        })
+        .figures("90 %", "ns", |one| ns(one, |time| time.p90))
+        .figures("99 %", "ns", |one| ns(one, |time| time.p99))
+        .figures("mean", "ns", |one| ns(one, |time| time.mean))
+        .figures("std. dev.", "ns", |one| ns(one, |time| time.stdev))
 }
 
 #[cfg(feature = "html")]

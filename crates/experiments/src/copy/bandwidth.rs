@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Bench, Engine, Moved, Operation, Policies, bytes_text, copy, note_cpu_parts, powers};
 use crate::pinned::joined;
-use crate::settings::{check_sizes, not_twice};
+use crate::request::finished;
+use crate::settings::{check_sizes, check_within, not_empty, not_twice};
 use crate::{Error, Interrupt, RunRequest, Settings};
 
 /// Copies in each extra request of a thread that waits for the others: few, so that the run ends soon.
@@ -74,9 +75,10 @@ impl Settings for Config {
     fn check(&self) -> Result<(), Error> {
         let bad = |text: String| Err(Error::BadInput(text));
         check_sizes(&self.sizes, cftu::MAX_BYTES)?;
-        if self.operation.is_empty() {
-            return bad("no operation: give --operation from,to, for example".into());
-        }
+        not_empty(
+            &self.operation,
+            "no operation: give --operation from,to, for example",
+        )?;
         let uncached = [Operation::FromUncached, Operation::ToUncached];
         if let Some(one) = self.operation.iter().find(|one| uncached.contains(one)) {
             return bad(format!(
@@ -85,15 +87,8 @@ impl Settings for Config {
         }
         not_twice("--operation", &self.operation)?;
         not_twice("--engine", &self.engine)?;
-        if !(1..=1_000_000).contains(&self.operations) {
-            return bad(format!(
-                "--operations {}: give 1 to 1000000",
-                self.operations
-            ));
-        }
-        if !(1..=1000).contains(&self.repeat) {
-            return bad(format!("--repeat {}: give 1 to 1000", self.repeat));
-        }
+        check_within("--operations", self.operations, 1..=1_000_000)?;
+        check_within("--repeat", self.repeat, 1..=1000)?;
         self.policy.check()
     }
 }
@@ -156,8 +151,7 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
     };
     bench.tell(&mut summary);
     remarks(config, cpus.len(), &mut summary);
-    let path = folder.finish(&summary)?;
-    Ok((path, summary))
+    finished(folder, summary)
 }
 
 /// What one thread did.

@@ -24,7 +24,8 @@ use super::{
     powers,
 };
 use crate::pinned::Pinned;
-use crate::settings::{check_sizes, not_twice};
+use crate::request::finished;
+use crate::settings::{check_sizes, check_within, not_empty, not_twice, two_cpus};
 use crate::{Error, Interrupt, RunRequest, Settings};
 
 /// The parameter with cftu's threshold.
@@ -138,29 +139,15 @@ impl Settings for Config {
             return bad("--engine cpu: give a DMA engine, it is compared with the CPU".into());
         }
         check_sizes(&self.sizes, cftu::MAX_BYTES)?;
-        if self.operation.is_empty() {
-            return bad("no operation: give --operation from,to, for example".into());
-        }
+        not_empty(
+            &self.operation,
+            "no operation: give --operation from,to, for example",
+        )?;
         not_twice("--operation", &self.operation)?;
-        if !(ROUNDS..=1_000_000).contains(&self.repeat) {
-            return bad(format!(
-                "--repeat {}: give {ROUNDS} to 1000000",
-                self.repeat
-            ));
-        }
+        check_within("--repeat", self.repeat, ROUNDS..=1_000_000)?;
         // A single run has no confidence interval, so it gives no answer.
-        if !(2..=10_000).contains(&self.victim_repeat) {
-            return bad(format!(
-                "--victim-repeat {}: give 2 to 10000",
-                self.victim_repeat
-            ));
-        }
-        if self.cpu == self.victim_cpu {
-            return bad(format!(
-                "--cpu and --victim-cpu are both {}: give two CPUs",
-                self.cpu
-            ));
-        }
+        check_within("--victim-repeat", self.victim_repeat, 2..=10_000)?;
+        two_cpus(("--cpu", self.cpu), ("--victim-cpu", self.victim_cpu))?;
         Application::named(&self.victim)?;
         self.policy.check()
     }
@@ -278,8 +265,7 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
          victim application is {}.",
         config.victim
     ));
-    let path = folder.finish(&summary)?;
-    Ok((path, summary))
+    finished(folder, summary)
 }
 
 /// The times of one engine's copies.

@@ -15,7 +15,8 @@ use super::{
     note_cpu_parts, powers,
 };
 use crate::pinned::Pinned;
-use crate::settings::{check_sizes, not_twice};
+use crate::request::finished;
+use crate::settings::{check_sizes, check_within, not_empty, not_twice};
 use crate::{Error, RunRequest, Settings};
 
 /// The default largest size: 32 MiB.
@@ -90,21 +91,18 @@ impl Settings for Config {
     fn check(&self) -> Result<(), Error> {
         let bad = |text: String| Err(Error::BadInput(text));
         check_sizes(&self.sizes, cftu::MAX_BYTES)?;
-        if self.operation.is_empty() {
-            return bad("no operation: give --operation from,to, for example".into());
-        }
+        not_empty(
+            &self.operation,
+            "no operation: give --operation from,to, for example",
+        )?;
         if self.operation.contains(&Operation::Both) {
             return bad("--operation from+to: a copy goes one way (bandwidth has from+to)".into());
         }
-        if self.load.is_empty() {
-            return bad("no load: give --load idle".into());
-        }
+        not_empty(&self.load, "no load: give --load idle")?;
         not_twice("--operation", &self.operation)?;
         not_twice("--engine", &self.engine)?;
         not_twice("--load", &self.load)?;
-        if !(1..=1_000_000).contains(&self.repeat) {
-            return bad(format!("--repeat {}: give 1 to 1000000", self.repeat));
-        }
+        check_within("--repeat", self.repeat, 1..=1_000_000)?;
         self.policy.check()
     }
 }
@@ -171,8 +169,7 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
     };
     bench.tell(&mut summary);
     remarks(config, shortest_ns, &mut summary);
-    let path = folder.finish(&summary)?;
-    Ok((path, summary))
+    finished(folder, summary)
 }
 
 fn name(operation: Operation, engine: Engine, size: u64, load: Load) -> String {

@@ -24,7 +24,8 @@ use super::copier::{Repeated, beside};
 use super::victim::Victim;
 use super::{Bench, Engine, Operation, Policies, note_cpu_parts};
 use crate::pinned::Pinned;
-use crate::settings::not_twice;
+use crate::request::finished;
+use crate::settings::{check_seed, check_within, not_empty, not_twice, two_cpus};
 use crate::{Error, Interrupt, RunRequest, Settings};
 
 /// The copies beside the application.
@@ -174,28 +175,18 @@ impl Settings for Config {
                     .into(),
             );
         }
-        if self.system.is_empty() {
-            return bad("no system: give --system ideal,cpu,dma".into());
-        }
-        if self.pairs.is_empty() {
-            return bad("no pair: give --pairs from:224, for example".into());
-        }
+        not_empty(&self.system, "no system: give --system ideal,cpu,dma")?;
+        not_empty(&self.pairs, "no pair: give --pairs from:224, for example")?;
         not_twice("--system", &self.system)?;
         not_twice("--pairs", &self.pairs)?;
         not_twice("--application", &self.application)?;
         self.applications()?;
-        if !(1..=100_000).contains(&self.repeat) {
-            return bad(format!("--repeat {}: give 1 to 100000", self.repeat));
-        }
-        if self.copy_cpu == self.application_cpu {
-            return bad(format!(
-                "--copy-cpu and --application-cpu are both {}: give two CPUs",
-                self.copy_cpu
-            ));
-        }
-        if i64::try_from(self.seed).is_err() {
-            return bad(format!("--seed {}: give 0 to {}", self.seed, i64::MAX));
-        }
+        check_within("--repeat", self.repeat, 1..=100_000)?;
+        two_cpus(
+            ("--copy-cpu", self.copy_cpu),
+            ("--application-cpu", self.application_cpu),
+        )?;
+        check_seed(self.seed)?;
         self.policy.check()
     }
 }
@@ -304,8 +295,7 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
     let cases = summary.cases.iter();
     let note = note_cpu_parts(cases.map(|case| (case.title(), case.engine_share)));
     note.into_iter().for_each(|note| summary.note(note));
-    let path = folder.finish(&summary)?;
-    Ok((path, summary))
+    finished(folder, summary)
 }
 
 impl Config {

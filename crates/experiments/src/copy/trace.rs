@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::VariantArray;
 
-use crate::settings::not_twice;
+use crate::settings::{not_empty, not_twice};
 use crate::{Error, Interrupt, RunRequest, Settings};
 
 pub use readers::{CLASSES, Live};
@@ -80,9 +80,7 @@ impl Settings for Config {
 
     fn check(&self) -> Result<(), Error> {
         let bad = |text: String| Err(Error::BadInput(text));
-        if self.ops.is_empty() {
-            return bad("no operation: give --ops from,to, for example".into());
-        }
+        not_empty(&self.ops, "no operation: give --ops from,to, for example")?;
         not_twice("--ops", &self.ops)?;
         let within = |option: &str, time: Time, longest: Time, limits: &str| {
             if (Time::ms(1)..=longest).contains(&time) {

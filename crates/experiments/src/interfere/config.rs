@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::guards::{Guarding, start_options};
 use crate::program::Delimiter;
+use crate::settings::{not_empty, not_zero};
 use crate::workload::{Task, Until, program};
 use crate::{Backend, Error, GuardSpec, RunRequest, Settings, Simulated, Workload};
 
@@ -213,12 +214,11 @@ impl Settings for Config {
 
     fn check(&self) -> Result<(), Error> {
         let bad = |text: String| Err(Error::BadInput(text));
-        if self.repeat == 0 {
-            return bad("--repeat 0: give 1 or more".into());
-        }
-        if self.aggressors.is_empty() {
-            return bad("no aggressors: give --aggressors bandwidth:read, for example".into());
-        }
+        not_zero("--repeat", self.repeat)?;
+        not_empty(
+            &self.aggressors,
+            "no aggressors: give --aggressors bandwidth:read, for example",
+        )?;
         self.aggressors
             .iter()
             .try_for_each(Workload::check_aggressor)?;

@@ -14,6 +14,7 @@ use memwarden_sim::{CoreCounts, Guard};
 use super::config::USUAL_BYTES;
 use super::measure::{Guarded, Measured, MeasuredAggressor};
 use super::{Config, Plan, case, plans, remarks, samples};
+use crate::request::finished;
 use crate::simulated::{Simulated, proof, share_of_regulated};
 use crate::{Error, RunRequest, Settings};
 
@@ -119,8 +120,7 @@ pub fn simulate(
         simulated.platform.name, config.window, config.repeat
     ));
     remarks(&config, &results, &mut summary);
-    let path = folder.finish(&summary)?;
-    Ok((path, summary))
+    finished(folder, summary)
 }
 
 fn picoseconds(time: Time) -> u64 {

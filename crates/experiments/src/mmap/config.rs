@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, VariantArray};
 
-use crate::settings::not_twice;
+use crate::settings::{check_seed, check_within, not_twice};
 use crate::{Error, Settings};
 
 /// A way to map memory.
@@ -345,12 +345,8 @@ impl Settings for Config {
                 ));
             }
         }
-        if !(1..=1000).contains(&self.repeat) {
-            return bad(format!("--repeat {}: give 1 to 1000", self.repeat));
-        }
-        if i64::try_from(self.seed).is_err() {
-            return bad(format!("--seed {}: give 0 to {}", self.seed, i64::MAX));
-        }
+        check_within("--repeat", self.repeat, 1..=1000)?;
+        check_seed(self.seed)?;
         Ok(())
     }
 }

@@ -15,6 +15,8 @@ use memwarden_workloads::in_use::{self, Outcome, Running};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::request::finished;
+use crate::settings::check_within;
 use crate::{Error, Interrupt, RunRequest, Settings};
 
 /// The kernel's switch.
@@ -94,9 +96,7 @@ impl Settings for Config {
                 limit.end()
             ));
         }
-        if !(1..=1000).contains(&self.repeat) {
-            return bad(format!("--repeat {}: give 1 to 1000", self.repeat));
-        }
+        check_within("--repeat", self.repeat, 1..=1000)?;
         if !self.swap.as_os_str().is_empty() && !swap::is_in_memory(&self.swap) {
             return bad(format!(
                 "--swap {}: its contents would be lost; give a RAM disk (/dev/ram0, /dev/zram0)",
@@ -211,8 +211,7 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
     summary.note(
         "A major fault is a page that had to be read back from the swap. The passes before the counted ones warm up.",
     );
-    let path = folder.finish(&summary)?;
-    Ok((path, summary))
+    finished(folder, summary)
 }
 
 fn name(value: u8) -> String {

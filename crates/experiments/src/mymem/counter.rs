@@ -15,6 +15,7 @@ use memwarden_run::{Metric, Sample};
 
 use super::{Client, Subject, open};
 use crate::pinned::joined;
+use crate::request::finished;
 use crate::{Error, Interrupt, RunRequest, Settings};
 
 pub use config::Config;
@@ -119,8 +120,7 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
              write.",
         );
     }
-    let path = folder.finish(&summary)?;
-    Ok((path, summary))
+    finished(folder, summary)
 }
 
 /// Fails before anything is measured if a file does not support the addition.

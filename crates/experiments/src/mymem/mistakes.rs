@@ -23,7 +23,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Subject, counter};
 use crate::pinned::joined;
-use crate::settings::not_twice;
+use crate::request::finished;
+use crate::settings::{check_within, not_twice};
 use crate::{Error, Interrupt, RunRequest, Settings};
 
 /// Devices whose modules have the parameter `exclusive`.
@@ -87,16 +88,8 @@ impl Settings for Config {
     }
 
     fn check(&self) -> Result<(), Error> {
-        let within = |option: &str, value: u64, most: u64| {
-            if (1..=most).contains(&value) {
-                return Ok(());
-            }
-            Err(Error::BadInput(format!(
-                "{option} {value}: give 1 to {most}"
-            )))
-        };
-        within("--workers", self.workers.into(), MAX_WORKERS.into())?;
-        within("--increments", self.increments, MAX_INCREMENTS)?;
+        check_within("--workers", self.workers, 1..=MAX_WORKERS)?;
+        check_within("--increments", self.increments, 1..=MAX_INCREMENTS)?;
         if self.device.contains(&Subject::InKernel) {
             return Err(Error::BadInput(
                 "--device in-kernel: the mistakes are a program's; give a path such as /dev/mymem"
@@ -126,8 +119,7 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
         on_device(path, config, interrupt, &mut folder, &mut summary)?;
     }
     steps.end();
-    let path = folder.finish(&summary)?;
-    Ok((path, summary))
+    finished(folder, summary)
 }
 
 /// The devices that the settings name, or those of memwarden's devices that exist or can be loaded.

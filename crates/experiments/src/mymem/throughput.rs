@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Client, Subject, open};
 use crate::pinned::Pinned;
-use crate::settings::{check_sizes, not_twice};
+use crate::request::finished;
+use crate::settings::{check_seed, check_sizes, check_within, not_twice};
 use crate::{Error, RunRequest, Settings};
 
 /// The course's transfer sizes, bytes.
@@ -59,16 +60,11 @@ impl Settings for Config {
     const RENAMED: &[(&str, &str)] = &[("trials", "repeat")];
 
     fn check(&self) -> Result<(), Error> {
-        let bad = |text: String| Err(Error::BadInput(text));
         check_sizes(&self.sizes, MAX_BYTES)?;
         not_twice("--device", &self.device)?;
-        if !(1..=1_000_000).contains(&self.repeat) {
-            return bad(format!("--repeat {}: give 1 to 1000000", self.repeat));
-        }
+        check_within("--repeat", self.repeat, 1..=1_000_000)?;
         // The largest integer of TOML.
-        if i64::try_from(self.seed).is_err() {
-            return bad(format!("--seed {}: give 0 to {}", self.seed, i64::MAX));
-        }
+        check_seed(self.seed)?;
         Ok(())
     }
 }
@@ -132,8 +128,7 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
     drop(pinned);
     summary.whole.clock_shortest_ns = Some(shortest_ns);
     remarks(shortest_ns, &mut summary);
-    let path = folder.finish(&summary)?;
-    Ok((path, summary))
+    finished(folder, summary)
 }
 
 fn length(size: u64) -> usize {

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::load::Load;
 use crate::guards::{Guarding, start_options};
 use crate::program::Delimiter;
-use crate::settings::not_twice;
+use crate::settings::{not_empty, not_twice, not_zero};
 use crate::workload::program;
 use crate::{Backend, Error, GuardSpec, RunRequest, Settings, Simulated, Workload};
 
@@ -235,18 +235,13 @@ impl Settings for Config {
                 self.victim
             ));
         }
-        if self.jobs == 0 {
-            return bad("--jobs 0: give 1 or more".into());
-        }
-        if self.frames == 0 {
-            return bad("--frames 0: give 1 or more".into());
-        }
-        if self.repeat == 0 {
-            return bad("--repeat 0: give 1 or more".into());
-        }
-        if self.guard.is_empty() {
-            return bad("no guard setting: give --guard none, for example".into());
-        }
+        not_zero("--jobs", self.jobs)?;
+        not_zero("--frames", self.frames)?;
+        not_zero("--repeat", self.repeat)?;
+        not_empty(
+            &self.guard,
+            "no guard setting: give --guard none, for example",
+        )?;
         not_twice("--load", &self.load)?;
         not_twice("--guard", &self.guard)?;
         if self.cpus.contains(self.victim_cpu) {

@@ -17,6 +17,7 @@ use memwarden_workloads::periodic::Job;
 use super::load::{Achieved, Load};
 use super::measure::{Measured, TaskRun};
 use super::{Config, Plan, Running, figures, plans, remarks, samples};
+use crate::request::finished;
 use crate::simulated::{Simulated, share_of_regulated};
 use crate::{Error, RunRequest, Settings};
 
@@ -130,8 +131,7 @@ pub fn simulate(
         simulated.platform.name
     ));
     remarks(&config, &running, &mut summary);
-    let path = folder.finish(&summary)?;
-    Ok((path, summary))
+    finished(folder, summary)
 }
 
 /// Completes the configuration with facts of the platform.

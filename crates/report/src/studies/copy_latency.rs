@@ -2,13 +2,13 @@
 //! Time of one copy, by size.
 
 use memwarden_run::studies::copy_latency::{Case, Summary};
+use memwarden_run::title;
 use memwarden_run::title::operation as operation_text;
-use memwarden_run::{Metric, title};
 
 use super::copy::engine_text;
 use crate::Table;
-use crate::by_size::{self, distinct, texts};
-use crate::number::{bytes, interval, optional, time_text};
+use crate::by_size::{self, distinct, texts, with_times};
+use crate::number::{bytes, optional, time_text};
 
 pub(crate) const QUESTION: &str = "Bytes are copied between user memory and a region of kernel memory, by the CPU (as \
     copy_from_user() and copy_to_user() do it) and by a DMA engine. How long does one copy take, by size, and from \
@@ -117,55 +117,35 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
 }
 
 fn table(summary: &Summary, operation: &str) -> Table {
-    let title = format!("Copies {}", operation_text(operation));
-    let mut table = Table::new(title)
-        .words("Size")
-        .words("By")
-        .words("Load")
-        .figures("min", "ns")
-        .figures("median", "ns")
-        .figures("95 % interval", "ns")
-        .figures("90 %", "ns")
-        .figures("99 %", "ns")
-        .figures("mean", "ns")
-        .figures("std. dev.", "ns")
-        .figures("rate", "MB/s");
-    let missing = Metric::default();
-    let mut copies = 0;
-    for size in sizes(summary) {
-        for series in series(summary) {
-            let Some(case) = find(summary, operation, series, size) else {
-                continue;
-            };
-            let Case {
-                name: _,
-                guard: (),
-                size_bytes,
-                time,
-                mib_s,
-                // In the notes if below 1.
-                engine_share: _,
-                operation: _,
-                engine,
-                load,
-            } = case;
-            let time = time.as_ref().unwrap_or(&missing);
-            copies = copies.max(time.samples);
-            table.row(vec![
-                title::size(*size_bytes),
-                engine.clone(),
-                load.clone(),
-                optional(time.min),
-                optional(time.median),
-                interval(time.median_ci95),
-                optional(time.p90),
-                optional(time.p99),
-                optional(time.mean),
-                optional(time.stdev),
-                optional(*mib_s),
-            ]);
-        }
-    }
+    let cases = sizes(summary).into_iter().flat_map(|size| {
+        let series = series(summary).into_iter();
+        series.filter_map(move |series| find(summary, operation, series, size))
+    });
+    let shown = cases.map(|case| {
+        let Case {
+            name: _,
+            guard: (),
+            size_bytes,
+            time,
+            mib_s,
+            // In the notes if below 1.
+            engine_share: _,
+            operation: _,
+            engine,
+            load,
+        } = case;
+        (*size_bytes, engine, load, time, *mib_s)
+    });
+    let shown: Vec<_> = shown.collect();
+    let copies = shown.iter().filter_map(|(_, _, _, time, _)| time.as_ref());
+    let copies = copies.map(|time| time.samples).max().unwrap_or(0);
+    let rows = Table::of(format!("Copies {}", operation_text(operation)), shown)
+        .words("Size", |(size, ..)| title::size(*size))
+        .words("By", |(_, engine, ..)| (*engine).clone())
+        .words("Load", |(_, _, load, ..)| (*load).clone());
+    let mut table = with_times(rows, |(_, _, _, time, _)| time.as_ref())
+        .figures("rate", "MB/s", |(.., mib_s)| optional(*mib_s))
+        .table();
     table.drop_columns_of("idle");
     table.caption(format!(
         "Copies of each size: {copies}. The rate is the size over the median; MB are 2^20 bytes."

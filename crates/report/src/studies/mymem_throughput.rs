@@ -2,12 +2,12 @@
 //! Time of a write and a read of each size on each device.
 
 use memwarden_run::studies::mymem_throughput::{Case, Summary};
-use memwarden_run::{Metric, title};
+use memwarden_run::title;
 
 use super::mymem::{listed, place};
 use crate::Table;
-use crate::by_size::{self, texts};
-use crate::number::{bytes, counted, interval, optional, time_text};
+use crate::by_size::{self, texts, with_times};
+use crate::number::{bytes, counted, optional, time_text};
 
 pub(crate) const QUESTION: &str = "Bytes are written to a memory device and read back. How long does a call take, by \
     size: on the device in C, on the one in Rust, and inside the kernel, without system calls?";
@@ -61,54 +61,35 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
 }
 
 fn table(summary: &Summary, direction: &str) -> Table {
-    let title = if direction == "write" {
-        "Writing"
-    } else {
-        "Reading"
+    let cases = sizes(summary).into_iter().flat_map(|size| {
+        let subjects = subjects(summary).into_iter();
+        subjects.filter_map(move |subject| find(summary, subject, direction, size))
+    });
+    let shown = cases.map(|case| {
+        let Case {
+            name: _,
+            guard: (),
+            subject,
+            direction: _,
+            size_bytes,
+            time,
+            mb_s,
+        } = case;
+        (*size_bytes, subject, time, *mb_s)
+    });
+    let shown: Vec<_> = shown.collect();
+    let trials = shown.iter().filter_map(|(_, _, time, _)| time.as_ref());
+    let trials = trials.map(|time| time.samples).max().unwrap_or(0);
+    let title = match direction {
+        "write" => "Writing",
+        _ => "Reading",
     };
-    let mut table = Table::new(title)
-        .words("Size")
-        .words("Device")
-        .figures("min", "ns")
-        .figures("median", "ns")
-        .figures("95 % interval", "ns")
-        .figures("90 %", "ns")
-        .figures("99 %", "ns")
-        .figures("mean", "ns")
-        .figures("std. dev.", "ns")
-        .figures("throughput", "MB/s");
-    let missing = Metric::default();
-    let mut trials = 0;
-    for size in sizes(summary) {
-        for subject in subjects(summary) {
-            let Some(case) = find(summary, subject, direction, size) else {
-                continue;
-            };
-            let Case {
-                name: _,
-                guard: (),
-                subject,
-                direction: _,
-                size_bytes,
-                time,
-                mb_s,
-            } = case;
-            let time = time.as_ref().unwrap_or(&missing);
-            trials = trials.max(time.samples);
-            table.row(vec![
-                title::size(*size_bytes),
-                subject.clone(),
-                optional(time.min),
-                optional(time.median),
-                interval(time.median_ci95),
-                optional(time.p90),
-                optional(time.p99),
-                optional(time.mean),
-                optional(time.stdev),
-                optional(*mb_s),
-            ]);
-        }
-    }
+    let rows = Table::of(title, shown)
+        .words("Size", |(size, ..)| title::size(*size))
+        .words("Device", |(_, subject, ..)| (*subject).clone());
+    let table = with_times(rows, |(_, _, time, _)| time.as_ref())
+        .figures("throughput", "MB/s", |(.., mb_s)| optional(*mb_s))
+        .table();
     let trials = usize::try_from(trials).unwrap_or(usize::MAX);
     table.caption(format!(
         "One call each, {} of a size. Throughput is the size over the median; MB are 10^6 bytes.",

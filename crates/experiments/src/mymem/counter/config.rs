@@ -8,7 +8,7 @@ use strum::VariantArray;
 
 use super::Workers;
 use crate::mymem::Subject;
-use crate::settings::not_twice;
+use crate::settings::{check_within, not_empty, not_twice};
 use crate::{Error, Settings};
 
 /// Most increments of a worker: even 100 workers stay far below 2^64.
@@ -73,24 +73,17 @@ impl Settings for Config {
         if self.workers.is_empty() {
             return bad("no number of workers: give --workers 1-8, for example".into());
         }
-        if !(1..=MAX_INCREMENTS).contains(&self.increments) {
-            let n = self.increments;
-            return bad(format!("--increments {n}: give 1 to {MAX_INCREMENTS}"));
-        }
+        check_within("--increments", self.increments, 1..=MAX_INCREMENTS)?;
         if self.in_kernel_increments > MAX_INCREMENTS {
             let n = self.in_kernel_increments;
             return bad(format!(
                 "--in-kernel-increments {n}: give 1 to {MAX_INCREMENTS}"
             ));
         }
-        if self.lock.is_empty() {
-            return bad("no lock: give --lock none, for example".into());
-        }
+        not_empty(&self.lock, "no lock: give --lock none, for example")?;
         not_twice("--lock", &self.lock)?;
         not_twice("--device", &self.device)?;
-        if !(1..=10_000).contains(&self.repeat) {
-            return bad(format!("--repeat {}: give 1 to 10000", self.repeat));
-        }
+        check_within("--repeat", self.repeat, 1..=10_000)?;
         Ok(())
     }
 }
