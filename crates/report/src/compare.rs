@@ -132,7 +132,8 @@ pub fn compare_table(first: &Recorded, second: &Recorded) -> Table {
         ]);
     }
     table.caption(
-        "Second over first; the intervals are bootstrapped from the raw samples of both runs.",
+        "Second over first; the intervals are bootstrapped from the raw samples of both runs. They contain the spread within \
+         each run, not what differs between two runs of one command, such as the pages' places and other load.",
     )
 }
 
