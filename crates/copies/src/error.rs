@@ -122,6 +122,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// The kernel refused `action` on the device at `path`.
+    pub(crate) fn refused(action: impl Into<String>, path: &Path, reason: io::Error) -> Self {
+        Self::Refused {
+            action: action.into(),
+            path: path.into(),
+            reason,
+        }
+    }
+
     /// No file at `path`; the remedy names the module that creates it.
     pub(crate) fn missing(path: &Path) -> Self {
         Self::Missing {

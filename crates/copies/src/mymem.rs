@@ -92,7 +92,7 @@ impl Device {
         let mut file = open(path)?;
         let bytes = file
             .seek(SeekFrom::End(0))
-            .map_err(|reason| refused("finding the end of", path, reason))?;
+            .map_err(|reason| Error::refused("finding the end of", path, reason))?;
         Ok(Self {
             file,
             path: path.into(),
@@ -168,7 +168,7 @@ impl Device {
                 path: self.path.clone(),
                 moved,
             }),
-            Err(reason) => Err(refused(
+            Err(reason) => Err(Error::refused(
                 format!("{action} {asked} bytes at {offset} of"),
                 &self.path,
                 reason,
@@ -185,7 +185,7 @@ impl Device {
                 path: self.path.clone(),
             };
         }
-        refused(format!("{request} on"), &self.path, reason)
+        Error::refused(format!("{request} on"), &self.path, reason)
     }
 }
 
@@ -196,21 +196,13 @@ fn open(path: &Path) -> Result<File> {
         .open(path)
         .map_err(|reason| match reason.kind() {
             io::ErrorKind::NotFound => Error::missing(path),
-            io::ErrorKind::PermissionDenied => refused(
+            io::ErrorKind::PermissionDenied => Error::refused(
                 "opening (as root, or with the device's group)",
                 path,
                 reason,
             ),
-            _ => refused("opening", path, reason),
+            _ => Error::refused("opening", path, reason),
         })
-}
-
-fn refused(action: impl Into<String>, path: &Path, reason: io::Error) -> Error {
-    Error::Refused {
-        action: action.into(),
-        path: path.into(),
-        reason,
-    }
 }
 
 #[cfg(test)]

@@ -51,8 +51,10 @@ impl Device {
             .open(path)
             .map_err(|reason| match reason.kind() {
                 io::ErrorKind::NotFound => Error::missing(path),
-                io::ErrorKind::PermissionDenied => refused("opening (as root)", path, reason),
-                _ => refused("opening", path, reason),
+                io::ErrorKind::PermissionDenied => {
+                    Error::refused("opening (as root)", path, reason)
+                }
+                _ => Error::refused("opening", path, reason),
             })?;
         let device = Self {
             file: Arc::new(file),
@@ -162,7 +164,7 @@ impl Device {
         if reason.raw_os_error() == Some(ENOTTY) {
             return Error::NotCftu(self.path.clone());
         }
-        refused(action, &self.path, reason)
+        Error::refused(action, &self.path, reason)
     }
 }
 
@@ -240,14 +242,6 @@ fn hint(reason: &io::Error, errno: i32, text: &'static str) -> &'static str {
         text
     } else {
         ""
-    }
-}
-
-fn refused(action: impl Into<String>, path: &Path, reason: io::Error) -> Error {
-    Error::Refused {
-        action: action.into(),
-        path: path.into(),
-        reason,
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::{Count, Lock, Trial, open, refused};
+use super::{Count, Lock, Trial, open};
 use crate::{Error, Result};
 
 /// A client of `/dev/mymem_test`.
@@ -61,7 +61,7 @@ impl InKernel {
                     moved,
                 });
             }
-            Err(reason) => return Err(refused(action(), &self.path, reason)),
+            Err(reason) => return Err(Error::refused(action(), &self.path, reason)),
         }
         let mut answer = Vec::new();
         let mut part = [0; 16384];
@@ -70,7 +70,7 @@ impl InKernel {
                 .file
                 .read_at(&mut part, answer.len() as u64)
                 .map_err(|reason| {
-                    refused(
+                    Error::refused(
                         format!("reading the result of `{command}` from"),
                         &self.path,
                         reason,

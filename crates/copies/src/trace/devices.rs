@@ -185,11 +185,7 @@ fn refused(action: &str, path: &Path, reason: io::Error) -> Error {
     if reason.raw_os_error() == Some(ENOTTY) {
         return Error::NotCopytrace(path.into());
     }
-    Error::Refused {
-        action: action.into(),
-        path: path.into(),
-        reason,
-    }
+    Error::refused(action, path, reason)
 }
 
 #[cfg(test)]
