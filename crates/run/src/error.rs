@@ -26,6 +26,12 @@ pub enum Error {
     /// An earlier run to the same folder was interrupted and its measurements are still there.
     #[error("{} is left from an interrupted run: inspect and remove it, or --replace it", .0.display())]
     LeftOver(PathBuf),
+    /// Another run, still in progress, writes this folder.
+    #[error("{} is written by a run in progress: wait for its end, or choose another --out", .0.display())]
+    InUse(PathBuf),
+    /// The folder was removed or replaced while this run wrote to it.
+    #[error("{} was removed or replaced during this run, whose samples are lost: repeat it with another --out", .0.display())]
+    Taken(PathBuf),
     /// A path that cannot name a folder (`/`, `..`).
     #[error("{} cannot be a run folder: name a new folder inside it", .0.display())]
     BadName(PathBuf),

@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -142,15 +143,28 @@ impl RunFolder {
     /// Writes the record (with its end) and the summary, renames the folder, and returns its path.
     ///
     /// # Errors
-    /// A file cannot be written; the folder then stays as `DIR.partial`.
+    /// A file cannot be written, and the folder stays as `DIR.partial`; or `DIR.partial` is no longer this run's.
     pub fn finish<W: Whole>(mut self, summary: &Summary<W>) -> Result<PathBuf, Error> {
         self.flush()?;
+        if !self.is_ours() {
+            self.finished = true;
+            return Err(Error::Taken(self.partial.clone()));
+        }
         self.run.ended = Some(now_rfc3339());
         write_json(&self.partial.join("run.json"), &self.run)?;
         write_json(&self.partial.join("summary.json"), summary)?;
         complete(&self.partial, &self.directory, self.existing)?;
         self.finished = true;
         Ok(self.directory.clone())
+    }
+
+    /// True if `DIR.partial` still has the samples.csv that this run writes.
+    fn is_ours(&self) -> bool {
+        let named = fs::metadata(self.partial.join("samples.csv"));
+        let open = self.samples.get_ref().metadata();
+        named.is_ok_and(|named| {
+            open.is_ok_and(|open| (named.dev(), named.ino()) == (open.dev(), open.ino()))
+        })
     }
 }
 
@@ -160,6 +174,12 @@ impl Drop for RunFolder {
             return;
         }
         let _ = self.samples.flush();
+        if !self.is_ours() {
+            // The folder may belong to another run now.
+            let lost = Error::Taken(self.partial.clone());
+            let _ = writeln!(std::io::stderr(), "memwarden: {lost}");
+            return;
+        }
         if self.appended == 0 && has_record_alone(&self.partial) {
             let _ = fs::remove_dir_all(&self.partial);
             return;
@@ -189,7 +209,8 @@ pub fn check_place(directory: Option<&Path>, existing: Existing) -> Result<(), E
     check_free(directory, existing)?;
     match existing {
         _ if fs::symlink_metadata(&partial).is_err() => Ok(()),
-        Existing::Refuse if is_idle_and_empty(&partial) => Ok(()),
+        _ if is_in_use(&partial) => Err(Error::InUse(partial)),
+        Existing::Refuse if is_empty_run(&partial) => Ok(()),
         Existing::Refuse => Err(Error::LeftOver(partial)),
         Existing::Replace if is_run_folder(&partial) => Ok(()),
         Existing::Replace => Err(Error::NotReplaceable(partial)),
@@ -253,7 +274,8 @@ fn begin(directory: &Path, existing: Existing) -> Result<PathBuf, Error> {
     check_free(directory, existing)?;
     if fs::symlink_metadata(&partial).is_ok() {
         match existing {
-            Existing::Refuse if is_idle_and_empty(&partial) => remove_run_folder(&partial)?,
+            _ if is_in_use(&partial) => return Err(Error::InUse(partial)),
+            Existing::Refuse if is_empty_run(&partial) => remove_run_folder(&partial)?,
             Existing::Refuse => return Err(Error::LeftOver(partial)),
             Existing::Replace => remove_run_folder(&partial)?,
         }
@@ -273,19 +295,22 @@ fn has_record_alone(directory: &Path) -> bool {
     })
 }
 
-/// True if a run that has ended left the folder without samples.
-fn is_idle_and_empty(directory: &Path) -> bool {
+/// True if a run in progress writes the folder: it holds a lock on its samples.
+fn is_in_use(directory: &Path) -> bool {
+    let samples = File::open(directory.join("samples.csv"));
+    samples.is_ok_and(|file| {
+        flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+    })
+}
+
+/// True if a run left the folder without samples.
+fn is_empty_run(directory: &Path) -> bool {
     let samples = directory.join("samples.csv");
     let no_samples = match fs::read_to_string(&samples) {
         Ok(text) => text.lines().count() <= 1,
         Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     };
-    let idle = || {
-        File::open(&samples).map_or(true, |file| {
-            flock(&file, FlockOperation::NonBlockingLockShared) != Err(Errno::WOULDBLOCK)
-        })
-    };
-    is_run_folder(directory) && has_record_alone(directory) && no_samples && idle()
+    is_run_folder(directory) && has_record_alone(directory) && no_samples
 }
 
 /// Renames a complete `DIR.partial` to `DIR`.

@@ -510,3 +510,60 @@ fn a_run_without_a_sample_blocks_no_other() {
         fs::remove_dir_all(&partial).unwrap();
     }
 }
+
+#[test]
+fn the_folder_of_a_run_in_progress_is_not_replaced() {
+    let temp = tempfile::tempdir().unwrap();
+    let directory = temp.path().join("run");
+    let partial = temp.path().join("run.partial");
+    let elsewhere = temp.path().join("elsewhere");
+    write(&elsewhere);
+    let recorded = Recorded::read(&elsewhere).unwrap();
+    let mut first = RunFolder::create(Some(&directory), run(), Existing::Replace).unwrap();
+    first.append(&samples()[0]).unwrap();
+    for existing in [Existing::Refuse, Existing::Replace] {
+        let second = RunFolder::create(Some(&directory), run(), existing);
+        for refused in [
+            second.err(),
+            check_place(Some(&directory), existing).err(),
+            recorded.adopt(Some(&directory), existing).err(),
+        ] {
+            let message = refused.unwrap().to_string();
+            assert!(
+                message.contains("run.partial is written by a run in progress"),
+                "{message}"
+            );
+        }
+    }
+    assert_eq!(first.finish(&summary()).unwrap(), directory);
+    assert_eq!(Recorded::read(&directory).unwrap().samples.len(), 1);
+    assert!(!partial.exists());
+}
+
+#[test]
+fn a_run_whose_folder_was_taken_writes_nothing_into_it() {
+    let temp = tempfile::tempdir().unwrap();
+    let directory = temp.path().join("run");
+    let partial = temp.path().join("run.partial");
+    let create = || RunFolder::create(Some(&directory), run(), Existing::Refuse).unwrap();
+    for finishes in [true, false] {
+        let first = create();
+        fs::remove_dir_all(&partial).unwrap();
+        let mut second = create();
+        second.append(&samples()[0]).unwrap();
+        second.flush().unwrap();
+        if finishes {
+            let message = first.finish(&summary()).unwrap_err().to_string();
+            assert!(
+                message.contains("run.partial was removed or replaced during this run"),
+                "{message}"
+            );
+        } else {
+            drop(first);
+        }
+        assert!(!partial.join("summary.json").exists());
+        second.finish(&summary()).unwrap();
+        assert_eq!(Recorded::read(&directory).unwrap().samples.len(), 1);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}
