@@ -20,7 +20,7 @@ use memwarden_run::{Aggressor, Metric, Sample, title};
 
 use crate::guards::Guards;
 use crate::request::finished;
-use crate::settings::check_online;
+use crate::settings::{check_usable, usable};
 use crate::{Backend, CoreProof, Error, GuardSpec, RunRequest, Settings, Workload, guarding};
 
 pub use config::Config;
@@ -152,19 +152,21 @@ fn fitted(config: &Config) -> Result<Config, Error> {
     config.check_real()?;
     let mut config = config.clone();
     let online = cpus::online()?;
-    check_online("--victim-cpu", &[config.victim_cpu].into_iter().collect())?;
+    let usable = usable()?;
+    let victim = [config.victim_cpu].into_iter().collect();
+    check_usable("--victim-cpu", &victim, &usable)?;
     if config.cpus.is_empty() {
-        config.cpus = online
+        config.cpus = usable
             .iter()
             .filter(|cpu| *cpu != config.victim_cpu)
             .collect();
     }
     if config.cpus.is_empty() {
-        return Err(Error::BadInput(
-            "one CPU is online: interference needs a second one for an aggressor".into(),
-        ));
+        return Err(Error::BadInput(format!(
+            "this process may run on one CPU only ({usable}): interference needs a second one for an aggressor"
+        )));
     }
-    check_online("--cpus", &config.cpus)?;
+    check_usable("--cpus", &config.cpus, &usable)?;
     config.check()?;
     config.size_buffers(&Root::system());
     let mut guards = config.guard.iter().chain(&config.long_guard);

@@ -18,7 +18,7 @@ use memwarden_workloads::periodic::Job;
 
 use crate::guards::Guards;
 use crate::request::finished;
-use crate::settings::check_online;
+use crate::settings::{check_usable, usable};
 use crate::{Backend, Error, GuardSpec, RunRequest, Settings, guarding};
 
 pub use config::{Config, Setting};
@@ -162,17 +162,19 @@ fn fitted(config: &Config) -> Result<Config, Error> {
     config.check_real()?;
     let mut config = config.clone();
     let online = cpus::online()?;
-    check_online("--victim-cpu", &[config.victim_cpu].into_iter().collect())?;
+    let usable = usable()?;
+    let victim = [config.victim_cpu].into_iter().collect();
+    check_usable("--victim-cpu", &victim, &usable)?;
     if config.cpus.is_empty() {
-        let second = online.iter().find(|cpu| *cpu != config.victim_cpu);
+        let second = usable.iter().find(|cpu| *cpu != config.victim_cpu);
         config.cpus = second.into_iter().collect();
     }
     if config.cpus.is_empty() && !config.load.is_empty() {
-        return Err(Error::BadInput(
-            "one CPU is online: the load needs a second one".into(),
-        ));
+        return Err(Error::BadInput(format!(
+            "this process may run on one CPU only ({usable}): the load needs a second one"
+        )));
     }
-    check_online("--cpus", &config.cpus)?;
+    check_usable("--cpus", &config.cpus, &usable)?;
     config.check()?;
     let mut guards = config.guard.iter().filter_map(|one| one.0.as_ref());
     guards.try_for_each(|guard| guard.check_fits(&online))?;

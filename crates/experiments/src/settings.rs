@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use memwarden_platform::affinity;
 use memwarden_platform::cpus::{self, CpuSet};
 use memwarden_run::{Summary, Whole};
 use memwarden_sim::Platform;
@@ -12,6 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::pinned::joined;
 use crate::{Error, RunRequest, Simulated};
 
 /// An experiment's settings, from TOML or from the options of its command.
@@ -29,6 +31,14 @@ pub trait Settings: Default + Serialize + DeserializeOwned {
     /// Settings that had another name, each with its name of today. Files may have either, so the old name is also an
     /// alias of serde.
     const RENAMED: &[(&str, &str)] = &[];
+
+    /// The settings for this machine.
+    ///
+    /// # Errors
+    /// When its CPUs can't be read.
+    fn for_native() -> Result<Self, Error> {
+        Ok(Self::default())
+    }
 
     /// The settings for the emulated machine.
     #[must_use]
@@ -153,6 +163,38 @@ pub(crate) fn check_online(option: &str, cpus: &CpuSet) -> Result<(), Error> {
     cpus::check_online(cpus).map_err(|error| Error::BadInput(format!("{option}: {error}")))
 }
 
+/// The online CPUs on which this process may run: a container's cpuset, for example, excludes the others.
+pub(crate) fn usable() -> Result<CpuSet, Error> {
+    let online = cpus::online()?;
+    // Pins a thread to each of them: the affinity mask lacks the CPUs that isolcpus reserves, which are allowed.
+    let try_all = || {
+        online
+            .iter()
+            .filter(|&cpu| affinity::set([cpu].into_iter().collect()).is_ok())
+            .collect()
+    };
+    Ok(std::thread::scope(|scope| joined(scope.spawn(try_all))))
+}
+
+/// The default CPU of a victim: `cpu` if this process may run there, otherwise the first usable one.
+pub(crate) fn usable_or_first(cpu: usize, usable: &CpuSet) -> usize {
+    match usable.iter().next() {
+        Some(first) if !usable.contains(cpu) => first,
+        _ => cpu,
+    }
+}
+
+/// Refuses an option with a CPU that is not online, or on which this process may not run.
+pub(crate) fn check_usable(option: &str, cpus: &CpuSet, usable: &CpuSet) -> Result<(), Error> {
+    check_online(option, cpus)?;
+    match cpus.iter().find(|cpu| !usable.contains(*cpu)) {
+        Some(cpu) => Err(Error::BadInput(format!(
+            "{option}: this process may not run on CPU {cpu}: its cgroup's cpuset allows CPUs {usable}"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Refuses a number beyond its limits.
 pub(crate) fn check_within<T: PartialOrd + fmt::Display>(
     option: &str,
@@ -231,6 +273,30 @@ pub(crate) mod tests {
         defaults
             .under(Some(file.path()), &())
             .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn cpus_outside_the_cpuset_are_refused_and_never_the_default() {
+        let cpus = |text: &str| text.parse::<CpuSet>().unwrap();
+        let mine = usable().unwrap();
+        assert!(
+            affinity::get()
+                .unwrap()
+                .iter()
+                .all(|cpu| mine.contains(cpu))
+        );
+        check_usable("--cpus", &mine, &mine).unwrap();
+        let first = cpus::online().unwrap().iter().next().unwrap();
+        let said = check_usable("--cpus", &cpus(&first.to_string()), &cpus("4000-4001"));
+        assert_eq!(
+            said.unwrap_err().to_string(),
+            format!(
+                "--cpus: this process may not run on CPU {first}: its cgroup's cpuset allows CPUs 4000-4001"
+            )
+        );
+        assert_eq!(usable_or_first(0, &cpus("2-3")), 2);
+        assert_eq!(usable_or_first(0, &cpus("0-3")), 0);
+        assert_eq!(usable_or_first(0, &CpuSet::default()), 0);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::guards::{Guarding, start_options};
 use crate::program::Delimiter;
-use crate::settings::{not_empty, not_zero};
+use crate::settings::{not_empty, not_zero, usable, usable_or_first};
 use crate::workload::{Task, Until, program};
 use crate::{Backend, Error, GuardSpec, RunRequest, Settings, Simulated, Workload};
 
@@ -154,6 +154,15 @@ impl Settings for Config {
 
     /// The platform of the published experiment.
     const PLATFORM: Option<&'static str> = Some("raspberry-pi-3");
+
+    /// The victim runs on CPU 0 if this process may.
+    fn for_native() -> Result<Self, Error> {
+        let config = Self::default();
+        Ok(Self {
+            victim_cpu: usable_or_first(config.victim_cpu, &usable()?),
+            ..config
+        })
+    }
 
     /// A model has caches, memory, and a PMU that counts memory traffic. The published experiment used a regulator that
     /// counts user mode only (MemGuard's counter has `exclude_kernel`). Two runs give the same result.

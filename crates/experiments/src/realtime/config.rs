@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::load::Load;
 use crate::guards::{Guarding, start_options};
 use crate::program::Delimiter;
-use crate::settings::{not_empty, not_twice, not_zero};
+use crate::settings::{not_empty, not_twice, not_zero, usable, usable_or_first};
 use crate::workload::program;
 use crate::{Backend, Error, GuardSpec, RunRequest, Settings, Simulated, Workload};
 
@@ -172,6 +172,15 @@ impl Settings for Config {
 
     /// The platform of the published case.
     const PLATFORM: Option<&'static str> = Some("xeon-w3530");
+
+    /// The victim runs on CPU 0 if this process may.
+    fn for_native() -> Result<Self, Error> {
+        let config = Self::default();
+        Ok(Self {
+            victim_cpu: usable_or_first(config.victim_cpu, &usable()?),
+            ..config
+        })
+    }
 
     /// The case study with fewer jobs: its frame, period and deadline, more frames than a last-level cache of 8 MiB can
     /// hold, and its guard settings, which give the task a half or three quarters of the guaranteed bandwidth and the

@@ -232,7 +232,7 @@ impl Place {
             anyhow::bail!(NO_LAB_TO_END);
         }
         let defaults = match &self.on {
-            Target::Native => S::default(),
+            Target::Native => S::for_native()?,
             Target::Lab(asked) => match platform::<S>(asked.as_deref()) {
                 Some(name) => S::for_modelled(&Simulated::find(name)?.platform),
                 None => S::for_lab(),
