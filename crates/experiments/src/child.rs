@@ -5,11 +5,15 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::process::{Command, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use memwarden_guard::Settings;
+use memwarden_guard::units::mib_s;
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::process::{begin_on, end_with_us};
+use memwarden_platform::units::Size;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process};
@@ -37,9 +41,70 @@ pub struct Child {
     what: String,
     /// The workload runs a program of its own, which it has to end.
     drives: bool,
+    /// The budget under which it fills and verifies its buffer.
+    budget: Option<Budget>,
+}
+
+/// A guard's budget for a workload, which goes over its whole buffer when it starts and when it ends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Budget {
+    buffer: Size,
+    mib_s: f64,
+}
+
+/// Passes over the buffer for which a start or an end has time: two, and as much again in reserve.
+const PASSES: f64 = 4.0;
+
+/// The most that a budget adds to a time limit.
+const MOST: Duration = Duration::from_secs(3600);
+
+impl Budget {
+    /// The smallest budget of `cpu` under a guard; none if it has no limit.
+    pub fn of(guard: &Settings, cpu: usize, buffer: Size) -> Option<Self> {
+        let budgets = [&guard.read_budget_events, &guard.write_budget_events];
+        let events = budgets
+            .iter()
+            .filter_map(|by_cpu| *by_cpu.get(&cpu)?)
+            .min()?;
+        let control = &guard.control;
+        Some(Self {
+            buffer,
+            mib_s: mib_s(events as f64, control.period_us, control.bytes_per_event),
+        })
+    }
+
+    /// The time that it adds to a limit.
+    fn extra(self) -> Duration {
+        let passes_mib = PASSES * self.buffer.bytes() as f64 / f64::from(1 << 20);
+        Duration::try_from_secs_f64(passes_mib / self.mib_s).map_or(MOST, |extra| extra.min(MOST))
+    }
 }
 
 impl Child {
+    /// Gives the workload more time to begin and to end: as much as its budget takes for its buffer.
+    #[must_use]
+    pub(crate) fn under(mut self, budget: Option<Budget>) -> Self {
+        self.budget = budget;
+        self
+    }
+
+    /// A time limit, longer under a budget.
+    fn limit(&self, usual: Duration) -> Duration {
+        usual + self.budget.map_or(Duration::ZERO, Budget::extra)
+    }
+
+    /// The error after a time limit, with the budget as its probable cause.
+    fn too_slow(&self, what: &str, limit: Duration) -> Error {
+        let seconds = limit.as_secs();
+        match self.budget {
+            None => self.broken(format!("did not {what} within {seconds} s")),
+            Some(Budget { buffer, mib_s }) => self.broken(format!(
+                "did not {what} within {seconds} s, probably because of its budget, {mib_s:.1} MiB/s for a buffer of \
+                 {buffer}: give a larger budget or a smaller buffer"
+            )),
+        }
+    }
+
     /// Marks a workload that runs a program: when dropped, it gets time to end that program and its descendants.
     #[must_use]
     pub fn driving(mut self) -> Self {
@@ -106,6 +171,7 @@ impl Child {
             ready: None,
             what,
             drives: false,
+            budget: None,
         })
     }
 
@@ -147,16 +213,17 @@ impl Child {
     /// Waits until the workload says that it is running.
     ///
     /// # Errors
-    /// When the workload ends first, `within` passes, or the run is interrupted.
+    /// When the workload ends first, `within` (longer under a budget) passes, or the run is interrupted.
     pub fn wait_ready(&mut self, within: Duration, interrupt: &Interrupt) -> Result<(), Error> {
         let Some(mut ready) = self.ready.take() else {
             return Ok(());
         };
+        let within = self.limit(within);
         let deadline = Instant::now() + within;
         while !readable(&ready, &self.what)? {
             interrupt.check()?;
             if Instant::now() > deadline {
-                return Err(self.broken(format!("did not begin within {} s", within.as_secs())));
+                return Err(self.too_slow("begin", within));
             }
         }
         let mut byte = [0];
@@ -269,10 +336,11 @@ impl Child {
     /// # Errors
     /// When it doesn't end, fails, or prints no JSON.
     pub fn collect(mut self) -> Result<Value, Error> {
-        let deadline = Instant::now() + END_WITHIN;
+        let within = self.limit(END_WITHIN);
+        let deadline = Instant::now() + within;
         let in_time = |child: &Self| {
             if Instant::now() > deadline {
-                return Err(child.broken(format!("did not end within {} s", END_WITHIN.as_secs())));
+                return Err(child.too_slow("end", within));
             }
             Ok(())
         };
@@ -337,17 +405,20 @@ impl Child {
         serde_json::from_str(line).map_err(|_| self.broken("printed no result"))
     }
 
-    /// The workload's last line on stderr, for the error.
+    /// The workload's last line on stderr, for the error; without one, how it ended.
     fn last_words(&mut self) -> String {
         let mut text = String::new();
         if let Some(mut stderr) = self.process.stderr.take() {
             let _ = stderr.read_to_string(&mut text);
         }
-        let line = text
-            .lines()
-            .rev()
-            .find(|line| !line.trim().is_empty())
-            .unwrap_or("ended and said nothing");
+        let line = text.lines().rev().find(|line| !line.trim().is_empty());
+        let Some(line) = line else {
+            // Its standard error is at its end, and so is the workload.
+            return self
+                .process
+                .wait()
+                .map_or_else(|error| error.to_string(), how_ended);
+        };
         let said = line.trim().trim_start_matches("memwarden: ");
         let named = format!("{}: ", self.what);
         said.strip_prefix(&named).unwrap_or(said).to_owned()
@@ -372,6 +443,16 @@ impl Drop for Child {
     }
 }
 
+/// How a process ended that said nothing.
+fn how_ended(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(9), _) => "was killed by signal 9 (out of memory?)".into(),
+        (Some(signal), _) => format!("was killed by signal {signal}"),
+        (_, Some(code)) => format!("ended with exit status {code} and said nothing"),
+        _ => "ended and said nothing".into(),
+    }
+}
+
 /// The name of the workload in errors: for a program, the program's own name.
 fn name_of(arguments: &[String]) -> String {
     match arguments.iter().position(|word| word == "--") {
@@ -391,5 +472,92 @@ pub(crate) fn readable(from: &impl AsFd, what: &str) -> Result<bool, Error> {
         Ok(count) => Ok(count > 0),
         Err(rustix::io::Errno::INTR) => Ok(false),
         Err(errno) => Err(Error::process("watching", what, errno)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memwarden_guard::{Null, Regulator, StartOptions};
+
+    use super::*;
+    use crate::GuardSpec;
+
+    /// A shell as a workload that has its ready line's pipe as standard input.
+    fn shell(line: &str) -> Child {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).stdin(writer);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Child {
+            process: command.spawn().unwrap(),
+            ready: Some(reader.into()),
+            what: "bandwidth".into(),
+            drives: false,
+            budget: None,
+        }
+    }
+
+    /// The settings of a guard with a budget of 10 events for each ms on CPU 1.
+    fn a_guard() -> Settings {
+        let mut guard = Null::new([0, 1, 2].into_iter().collect());
+        guard.start(&StartOptions::default()).unwrap();
+        let spec: GuardSpec = "events:max,10,max".parse().unwrap();
+        spec.apply(&mut guard).unwrap();
+        guard.settings().unwrap()
+    }
+
+    #[test]
+    fn a_workload_that_ends_without_a_word_is_said_to() {
+        for (line, how) in [
+            (
+                "kill -9 $$",
+                "bandwidth: was killed by signal 9 (out of memory?)",
+            ),
+            ("kill -15 $$", "bandwidth: was killed by signal 15"),
+            (
+                "exit 7",
+                "bandwidth: ended with exit status 7 and said nothing",
+            ),
+            ("echo memwarden: no >&2; exit 7", "bandwidth: no"),
+        ] {
+            let begun = shell(line).wait_ready(Duration::from_secs(60), &Interrupt::default());
+            assert_eq!(begun.unwrap_err().to_string(), how);
+            let ended = shell(line).collect();
+            assert_eq!(ended.unwrap_err().to_string(), how);
+        }
+    }
+
+    #[test]
+    fn a_small_budget_gives_more_time_and_is_named() {
+        let buffer = Size::kib(60 << 10);
+        let budget = Budget::of(&a_guard(), 1, buffer).unwrap();
+        // 10 lines of 64 bytes for each ms.
+        assert_eq!(budget.mib_s, 640_000.0 / f64::from(1 << 20));
+        assert_eq!(Budget::of(&a_guard(), 2, buffer), None);
+        assert_eq!(Budget::of(&a_guard(), 3, buffer), None);
+        let slow = Budget {
+            buffer,
+            mib_s: 10.0,
+        };
+        assert_eq!(slow.extra(), Duration::from_secs(24));
+        assert_eq!(Budget { mib_s: 0.0, ..slow }.extra(), MOST);
+
+        let soon = Budget {
+            buffer,
+            mib_s: 240_000.0,
+        };
+        let mut child = shell("sleep 60").under(Some(soon));
+        let begin = Instant::now();
+        let begun = child.wait_ready(Duration::ZERO, &Interrupt::default());
+        assert_eq!(
+            begun.unwrap_err().to_string(),
+            "bandwidth: did not begin within 0 s, probably because of its budget, 240000.0 MiB/s for a buffer of 60M: \
+             give a larger budget or a smaller buffer"
+        );
+        assert!(begin.elapsed() < Duration::from_secs(30));
+        assert_eq!(
+            child.limit(END_WITHIN),
+            END_WITHIN + Duration::from_millis(1)
+        );
     }
 }

@@ -5,17 +5,22 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use memwarden_guard::Settings;
 use memwarden_platform::as_text;
 use memwarden_platform::units::{Size, Time};
 use memwarden_sim::workload::{BANK, split_bank};
 use memwarden_workloads::bandwidth::Access;
 use serde_json::Value;
 
+use crate::child::Budget;
 use crate::program::Delimiter;
 use crate::{Child, Error, Interrupt};
 
 /// Maps, touches and unmaps: each page costs a fault.
 const FRESH_PAGES: &str = "fresh-pages";
+
+/// A workload's buffer without a size.
+pub(crate) const USUAL_BYTES: u64 = 16 << 20;
 
 /// Prefix of a command for the shell.
 pub(crate) const COMMAND: &str = "cmd:";
@@ -178,13 +183,18 @@ pub(crate) fn program(
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
 impl Workload {
-    /// Starts all tasks; returns once they run.
+    /// Starts all tasks; returns once they run. Under a guard with these settings they have more time.
     pub(crate) fn start_all(
         &self,
         tasks: impl Iterator<Item = Task>,
+        guard: Option<&Settings>,
         interrupt: &Interrupt,
     ) -> Result<Vec<Child>, Error> {
-        let started = tasks.map(|task| Child::start(&self.arguments(task), true));
+        let started = tasks.map(|task| {
+            let buffer = task.memory.unwrap_or(Size::of_bytes(USUAL_BYTES));
+            let budget = guard.and_then(|guard| Budget::of(guard, task.cpu, buffer));
+            Ok::<_, Error>(Child::start(&self.arguments(task), true)?.under(budget))
+        });
         let mut children = started.collect::<Result<Vec<_>, _>>()?;
         for child in &mut children {
             child.wait_ready(READY_WITHIN, interrupt)?;

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::guards::{Guarding, start_options};
 use crate::program::Delimiter;
 use crate::settings::{not_empty, not_zero, usable, usable_or_first};
-use crate::workload::{Task, Until, program};
+use crate::workload::{Task, USUAL_BYTES, Until, program};
 use crate::{Backend, Error, GuardSpec, RunRequest, Settings, Simulated, Workload};
 
 /// The fair server of Linux 6.12 and later reserves 50 ms of each second for ordinary tasks. If a budget leaves a core
@@ -27,9 +27,6 @@ const LONG_CASE: Time = Time::ms(5000);
 
 /// Buffer size of the published experiment.
 const PUBLISHED_MEMORY: Size = Size::kib(16 << 10);
-
-/// Buffer size if the caches are unknown or small: the workloads' default.
-pub(super) const USUAL_BYTES: u64 = 16 << 20;
 
 /// Default number of a program's jobs in each repeat: enough for a 99th percentile.
 const JOBS: u64 = 100;

@@ -118,7 +118,8 @@ fn repeat(
     let mut aggressors = match measured.aggressors.first() {
         Some(first) => {
             let tasks = measured.aggressors.iter().map(task);
-            first.kind.start_all(tasks, interrupt)?
+            let settings = measured.settings.as_ref().map(|(_, settings)| settings);
+            first.kind.start_all(tasks, settings, interrupt)?
         }
         None => Vec::new(),
     };

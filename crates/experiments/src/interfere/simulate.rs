@@ -11,11 +11,11 @@ use memwarden_sim::platform::PlatformError;
 use memwarden_sim::workload::{Idle, Workload as Steps};
 use memwarden_sim::{CoreCounts, Guard};
 
-use super::config::USUAL_BYTES;
 use super::measure::{Guarded, Measured, MeasuredAggressor};
 use super::{Config, Plan, case, plans, remarks, samples};
 use crate::request::finished;
 use crate::simulated::{Simulated, proof, share_of_regulated};
+use crate::workload::USUAL_BYTES;
 use crate::{Error, RunRequest, Settings};
 
 /// A case with its prepared workloads.

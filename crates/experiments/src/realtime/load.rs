@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use memwarden_guard::Settings;
 use memwarden_platform::as_text;
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::units::Size;
@@ -139,6 +140,8 @@ pub(super) struct Place<'a> {
     pub others: &'a CpuSet,
     /// Its buffer, if it has one; empty uses the load's default.
     pub memory: Option<Size>,
+    /// Settings of the guard, if there is one.
+    pub guard: Option<&'a Settings>,
     /// File for the standard error of the user's programs.
     pub log: &'a Path,
 }
@@ -174,7 +177,7 @@ impl Running {
         let mut cpus: Vec<usize> = place.cpus.iter().collect();
         let parts = match load {
             Load::Workload(workload) => {
-                let children = start_workloads(workload, &cpus, place.memory, interrupt)?;
+                let children = start_workloads(workload, &cpus, place, interrupt)?;
                 Parts::Workload(workload.clone(), children)
             }
             Load::Xserver => {
@@ -282,11 +285,11 @@ pub(super) fn still_runs(group: &mut Group, what: &str) -> Result<(), Error> {
 fn start_workloads(
     workload: &Workload,
     cpus: &[usize],
-    memory: Option<Size>,
+    place: Place,
     interrupt: &Interrupt,
 ) -> Result<Vec<Child>, Error> {
     // The screen has a fixed size; the other kinds have defaults of their own.
-    let memory = memory.or_else(|| {
+    let memory = place.memory.or_else(|| {
         (*workload == Workload::Bandwidth(SCREEN.into())).then_some(super::config::STUDY_FRAME)
     });
     let task = |&cpu| Task {
@@ -294,7 +297,7 @@ fn start_workloads(
         memory,
         until: Until::Told,
     };
-    workload.start_all(cpus.iter().map(task), interrupt)
+    workload.start_all(cpus.iter().map(task), place.guard, interrupt)
 }
 
 fn end_workloads(
@@ -375,6 +378,7 @@ mod tests {
             cpus: &all,
             others: &all,
             memory: None,
+            guard: None,
             log: &log,
         };
         let start = |line: &str| {

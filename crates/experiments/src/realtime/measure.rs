@@ -91,6 +91,7 @@ pub(super) fn measure(
         cpus: &config.cpus,
         others: around.others,
         memory: config.load_memory,
+        guard: measured.settings.as_ref().map(|(_, settings)| settings),
         log: around.log,
     };
     let mut running = load
