@@ -2,6 +2,7 @@
 //! Settings of the interference experiment, from TOML or from options.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use memwarden_guard::StartOptions;
 use memwarden_platform::Root;
@@ -269,6 +270,14 @@ impl Config {
                     iterations => Until::Iterations(iterations),
                 },
             }),
+        }
+    }
+
+    /// The planned time of each run of the victim; zero if its work sets it.
+    pub(super) fn victim_time(&self) -> Duration {
+        match (&self.victim, self.victim_iterations) {
+            (Workload::Program(_), _) | (_, 1..) => Duration::ZERO,
+            _ => self.window.duration(),
         }
     }
 

@@ -126,7 +126,10 @@ fn repeat(
     std::thread::sleep(config.settle.duration());
 
     // Before the victim starts, so that the cost of starting does not disturb it.
-    let watch = guard.map(|guard| Watch::begin(guard, hold)).transpose()?;
+    let planned = hold + config.victim_time();
+    let watch = guard
+        .map(|guard| Watch::begin(guard, planned))
+        .transpose()?;
     let mut victim = Child::start(&config.victim_arguments(), false)?;
     if matches!(config.victim, Workload::Program(_)) {
         victim = victim.driving();
@@ -161,9 +164,8 @@ struct Watch {
 }
 
 impl Watch {
-    fn begin(guard: &dyn Regulator, hold: Duration) -> Result<Self, Error> {
-        let periods = hold.as_micros() / u128::from(guard.settings()?.control.period_us.max(1));
-        let room = RECORD_PERIODS + u64::try_from(periods).unwrap_or(u64::MAX >> 1);
+    fn begin(guard: &dyn Regulator, planned: Duration) -> Result<Self, Error> {
+        let room = room(planned, guard.settings()?.control.period_us);
         // The recording is optional: if it fails, the case says so and goes on.
         Ok(Self {
             recorder: guard.record(room).map_err(|error| error.to_string()),
@@ -221,6 +223,12 @@ impl Watch {
     }
 }
 
+/// Records for a case of this duration.
+fn room(planned: Duration, period_us: u64) -> u64 {
+    let periods = planned.as_micros() / u128::from(period_us.max(1));
+    RECORD_PERIODS.saturating_add(u64::try_from(periods).unwrap_or(u64::MAX >> 1))
+}
+
 /// Keeps the periods of the case. A core without a timer records its periods only when it is read, and the reading at
 /// the case's begin records earlier ones.
 fn of_the_case(mut recording: Recording, begun_ns: u64) -> Recording {
@@ -251,6 +259,28 @@ fn figure(workload: &Workload, key: &str, result: &Value) -> Result<f64, Error> 
 mod tests {
     use super::*;
     use memwarden_guard::trace::{TraceEvent, What};
+    use memwarden_platform::units::Time;
+
+    #[test]
+    fn a_long_window_has_room_for_its_record() {
+        let config = Config {
+            window: Time::ms(60_000),
+            ..Config::default()
+        };
+        assert_eq!(room(config.victim_time(), 1000), RECORD_PERIODS + 60_000);
+        let by_laps = Config {
+            victim_iterations: 1,
+            ..config.clone()
+        };
+        let program = Config {
+            victim: "cmd: true".parse().unwrap(),
+            ..config
+        };
+        for config in [by_laps, program] {
+            assert_eq!(config.victim_time(), Duration::ZERO);
+        }
+        assert_eq!(room(Duration::ZERO, 0), RECORD_PERIODS);
+    }
 
     #[test]
     fn periods_that_ended_before_the_case_are_not_its() {
