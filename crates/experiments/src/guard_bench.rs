@@ -135,7 +135,7 @@ pub struct Subject {
     pub module: Option<PathBuf>,
     /// The event that the guard counts.
     pub event: Event,
-    /// Budgets of [`Part::Alone`], pages of 4096 bytes a millisecond; empty uses the part's own list.
+    /// Budgets of [`Part::Alone`], the machine's pages a millisecond; empty uses the part's own list.
     pub pages: Vec<u64>,
     /// Length of each run of the part [`Part::Hold`].
     pub hold: Duration,

@@ -5,7 +5,7 @@ use std::io::{BufRead, Write};
 use std::time::Duration;
 
 use memwarden_guard::self_test::{Moved, Traffic};
-use memwarden_guard::{Error as GuardError, EventList, Resource, units::PAGE_BYTES};
+use memwarden_guard::{Error as GuardError, EventList, Resource, units::page_bytes};
 use memwarden_platform::{Root, cache, clock, faults};
 use memwarden_policy::events::{self, Kind};
 use memwarden_workloads::bandwidth::{self, Access, Pass};
@@ -28,7 +28,7 @@ const LL_CACHE_MISS_RD: u64 = 0x37;
 const IN_CACHE: u64 = 16 << 10;
 
 /// Pages in an iteration of fresh pages: the workload's own step.
-const FRESH_BYTES: u64 = 256 * PAGE_BYTES;
+const FRESH_PAGES: u64 = 256;
 
 /// What the guard's event counts; this determines the traffic for the test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Counted {
     /// The memory traffic for `cpu`: the kind of `bandwidth`, and its buffer in bytes.
     pub fn traffic(self, cpu: usize) -> (&'static str, u64) {
         match self {
-            Self::Faults => ("fresh-pages", FRESH_BYTES),
+            Self::Faults => ("fresh-pages", FRESH_PAGES * page_bytes()),
             Self::Time => ("read", IN_CACHE),
             Self::Lines => {
                 let llc =
@@ -371,14 +371,15 @@ mod tests {
             })
             .unwrap()
         };
+        let fresh_bytes = FRESH_PAGES * page_bytes();
         let lines = [
             request("read", 1 << 16, 3),
             request("write", 1 << 20, 1),
-            request("fresh-pages", FRESH_BYTES, 2),
+            request("fresh-pages", fresh_bytes, 2),
         ];
         let made = answers(&lines.join("\n")).unwrap();
         let bytes: Vec<u64> = made.iter().map(|made| made.bytes).collect();
-        assert_eq!(bytes, [3 << 16, 1 << 20, 2 * FRESH_BYTES]);
+        assert_eq!(bytes, [3 << 16, 1 << 20, 2 * fresh_bytes]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use memwarden_policy::events::{self, Kind};
 
 use crate::event_list::EventList;
 use crate::regulator::given_event;
-use crate::units::PAGE_BYTES;
+use crate::units::page_bytes;
 use crate::{Control, Error, StartOptions};
 
 /// L2D_CACHE_REFILL of Arm (Arm ARM, "PMU events").
@@ -154,7 +154,11 @@ impl Event {
 }
 
 fn named(name: &str) -> Option<Coded> {
-    let event = events::named(name)?;
+    of_row(events::named(name)?, page_bytes())
+}
+
+/// The codes of a row of the table. An event without a number of bytes is a fault, which stands for a page.
+fn of_row(event: events::Event, page_bytes: u64) -> Option<Coded> {
     let read = match event.kind {
         Kind::Raw => EventCode {
             config1: event.read_config1,
@@ -177,7 +181,7 @@ fn named(name: &str) -> Option<Coded> {
         combined: event
             .combined
             .map(|both| Codes::of(EventCode::raw(both), None)),
-        bytes: event.bytes.map_or(PAGE_BYTES, u64::from),
+        bytes: event.bytes.map_or(page_bytes, u64::from),
     })
 }
 
@@ -988,14 +992,31 @@ mod tests {
         let event = ask(Some("cortex-a53"), Some("cortex-a53")).unwrap();
         assert_eq!(event.on(0).unwrap(), codes(0x17, Some(0x18)));
         let said = ask(Some("cortex-a53"), Some("page-faults")).unwrap_err();
-        assert!(
-            said.to_string()
-                .contains("4096 bytes of traffic, and a read event 64")
-        );
+        assert!(said.to_string().contains(&format!(
+            "{} bytes of traffic, and a read event 64",
+            page_bytes()
+        )));
         for other in ["cycles", "instructions"] {
             let said = ask(Some("cortex-a53"), Some(other)).unwrap_err();
             assert!(said.to_string().contains("give its raw code"), "{said}");
         }
+    }
+
+    #[test]
+    fn a_fault_stands_for_a_page_of_this_kernel() {
+        let bytes = |name, page_bytes| {
+            of_row(events::named(name).unwrap(), page_bytes).map(|coded| coded.bytes)
+        };
+        for page in [4 << 10, 16 << 10, 64 << 10] {
+            assert_eq!(bytes("page-faults", page), Some(page));
+            assert_eq!(bytes("minor-faults", page), Some(page));
+            assert_eq!(bytes("armv8", page), Some(64));
+        }
+        let faults = ask(Some("page-faults"), None).unwrap();
+        assert_eq!(
+            faults.bytes,
+            memwarden_platform::mapping::page_bytes() as u64
+        );
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::event_list::EventList;
 use crate::kernel_log::Since;
 use crate::regulator::{Recorder, Regulator, Settings, StartOptions};
 use crate::trace::Tracer;
-use crate::units::PAGE_BYTES;
+use crate::units::page_bytes;
 use crate::{BestEffort, Control, CoreStatistics, Error, Resource, kernel_log, statistics};
 
 /// The module's name, in /sys/module and in /dev.
@@ -222,8 +222,8 @@ fn reason(file: &str, log: Since, error: &io::Error) -> String {
         .map_or_else(|| error.to_string(), str::to_owned)
 }
 
-/// The module's parameters for `options`.
-fn parameters(options: &StartOptions) -> Result<String, Error> {
+/// The module's parameters for `options`, on a kernel with pages of `page_bytes`.
+fn parameters(options: &StartOptions, page_bytes: u64) -> Result<String, Error> {
     let mut words = vec![format!("period_us={}", options.period_us)];
     if let Some(event) = options.given_event() {
         words.push(if event.contains(['@', ',']) {
@@ -254,7 +254,7 @@ fn parameters(options: &StartOptions) -> Result<String, Error> {
         words.push("combined=1".into());
     }
     let bytes = match options.bytes_per_event {
-        None if options.given_event() == Some("page-faults") => Some(PAGE_BYTES),
+        None if options.given_event() == Some("page-faults") => Some(page_bytes),
         given => given,
     };
     match bytes {
@@ -294,7 +294,7 @@ impl Regulator for Module {
             };
             return Err(Error::AlreadyRunning { event, period_us });
         }
-        let parameters = parameters(options)?;
+        let parameters = parameters(options, page_bytes())?;
         let path = self.find()?;
         self.load(&path, &parameters)?;
         // A loaded module whose settings can't be read is useless: unload it.
@@ -431,8 +431,21 @@ mod tests {
     }
 
     #[test]
+    fn a_fault_stands_for_a_page_of_this_kernel() {
+        let faults = StartOptions {
+            event: Some("page-faults".into()),
+            ..StartOptions::default()
+        };
+        assert_eq!(
+            parameters(&faults, 64 << 10).unwrap(),
+            "period_us=1000 g_hw_type=page-faults bytes_per_event=65536"
+        );
+    }
+
+    #[test]
     fn options_become_parameters() {
-        let line = |options: StartOptions| parameters(&options).map_err(|error| error.to_string());
+        let line =
+            |options: StartOptions| parameters(&options, 4096).map_err(|error| error.to_string());
         let default = StartOptions::default();
         assert_eq!(line(default.clone()).unwrap(), "period_us=1000");
         let auto = StartOptions {

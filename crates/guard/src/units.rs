@@ -3,6 +3,7 @@
 //!
 //! MB/s means MiB/s here, as in MemGuard: 1000 MB/s with a period of 1 ms and 64 bytes per event is 16384 events.
 
+use memwarden_platform::mapping;
 use memwarden_platform::units::Time;
 
 use crate::Error;
@@ -10,8 +11,12 @@ use crate::Error;
 /// Bytes in the MB of "MB/s".
 pub const MIB: u64 = 1 << 20;
 
-/// Bytes that one page-faults event stands for: the kernel zeroes a page.
-pub const PAGE_BYTES: u64 = 4096;
+/// Bytes that one page-faults event stands for, as in the kernel module: the kernel zeroes a page. 4096 on most kernels,
+/// 16 or 64 KiB on some of arm64.
+#[must_use]
+pub fn page_bytes() -> u64 {
+    mapping::page_bytes() as u64
+}
 
 /// The shortest period in microseconds: below it, the work per period outweighs the regulated traffic.
 pub const PERIOD_US_MIN: u64 = 50;
@@ -86,7 +91,7 @@ mod tests {
     fn classic_budgets_are_the_classic_event_counts() {
         assert_eq!(events_per_period(1000, 1000, 64), 16384);
         assert_eq!(events_per_period(100, 1000, 64), 1638);
-        assert_eq!(events_per_period(100, 1000, PAGE_BYTES), 25);
+        assert_eq!(events_per_period(100, 1000, 4096), 25);
         assert!((mib_s(16384.0, 1000, 64) - 1000.0).abs() < 1e-9);
     }
 

@@ -20,7 +20,7 @@ use processes::{child_of, eventually};
 
 const RT_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
-/// What each command says first about the event of these tests.
+/// What each command says first about the event of these tests, on a kernel with pages of 4 KiB.
 const MEANING: &str = "memwarden: event page-faults counts fresh pages (4096 bytes each), not memory traffic: a program \
                        that reuses its memory is not held";
 

@@ -429,7 +429,8 @@ fn the_period_and_all_budgets_change_in_the_same_period_of_all_cores() {
         let request = json!({"unit": "mb", "cpu": null, "amounts": amounts});
         json!({"budgets": {"resource": "read", "request": request}})
     };
-    let budgets_of = |period_us: u64| MB.map(|mb| (mb << 20) * period_us / 1_000_000 / 4096);
+    let page = memwarden_platform::mapping::page_bytes() as u64;
+    let budgets_of = |period_us: u64| MB.map(|mb| (mb << 20) * period_us / 1_000_000 / page);
     change(budgets(MB[1]));
     change(json!({"record": {"periods": 100_000}}));
     for number in 0..CHANGES {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The event that the benchmark's guard counts, and the number of events in a page.
 
-use memwarden_guard::units::PAGE_BYTES;
+use memwarden_guard::units::page_bytes;
 
 use super::Part;
 use crate::Error;
@@ -10,7 +10,7 @@ use crate::traffic::Counted;
 /// Bytes of a refill.
 const LINE_BYTES: u64 = 64;
 
-/// The counted event. Budgets are given in pages of 4096 bytes, so that they mean the same bandwidth with every event.
+/// The counted event. Budgets are given in the machine's pages, so that they mean the same bandwidth with every event.
 #[derive(Debug, Clone)]
 pub struct Event {
     pub(super) name: String,
@@ -78,7 +78,7 @@ impl Event {
     /// Number of events that `pages` pages cause.
     pub(super) fn in_pages(&self, pages: u64) -> u64 {
         match self.counted {
-            Counted::Lines => pages * (PAGE_BYTES / LINE_BYTES),
+            Counted::Lines => pages * (page_bytes() / LINE_BYTES),
             Counted::Faults | Counted::Time => pages,
         }
     }
@@ -99,7 +99,11 @@ mod tests {
     #[test]
     fn a_bandwidth_is_the_same_whatever_counts_it() {
         let lines = Event::named("armv8", true).unwrap();
-        assert_eq!((lines.in_pages(25), lines.word()), (1600, "lines"));
+        let lines_a_page = memwarden_platform::mapping::page_bytes() as u64 / 64;
+        assert_eq!(
+            (lines.in_pages(25), lines.word()),
+            (25 * lines_a_page, "lines")
+        );
         let faults = Event::named("page-faults", false).unwrap();
         assert_eq!((faults.in_pages(25), faults.word()), (25, "faults"));
     }

@@ -6,6 +6,7 @@ use memwarden_policy::events::{Event, Kind};
 use super::{Finding, Level, Patient};
 use crate::counters::{Source, Trial};
 use crate::cpus::CpuSet;
+use crate::mapping;
 use crate::processor::{self, Unknown};
 
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
@@ -115,6 +116,13 @@ pub(super) fn traffic_event(patient: &Patient) -> Option<String> {
     }
 }
 
+/// What a guard regulates by page faults, on a kernel with pages of `page_bytes`.
+fn by_faults(page_bytes: usize) -> String {
+    format!(
+        "the guard regulates the zeroing of new pages ({page_bytes} bytes a fault), not all traffic"
+    )
+}
+
 pub(super) fn memory_traffic(patient: &Patient) -> Finding {
     let name = "memory traffic event";
     match traffic(patient) {
@@ -129,7 +137,7 @@ pub(super) fn memory_traffic(patient: &Patient) -> Finding {
             Level::Limited,
             name,
             "only page-faults",
-            "the guard regulates the zeroing of new pages (4096 bytes a fault), not all traffic",
+            by_faults(mapping::page_bytes()),
         )
         .change("memwarden guard start --event page-faults, or a raw code from this CPU's manual: --event 0xRAW"),
         Traffic::Unknown(unknown) => Finding::new(
@@ -325,5 +333,20 @@ pub(super) fn watchdog(patient: &Patient) -> Finding {
             "not in this kernel",
             "it occupies no counter",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_as_many_bytes_as_the_kernels_pages_have() {
+        for (bytes, says) in [
+            (4 << 10, "(4096 bytes a fault)"),
+            (64 << 10, "(65536 bytes a fault)"),
+        ] {
+            assert!(by_faults(bytes).contains(says), "{}", by_faults(bytes));
+        }
     }
 }

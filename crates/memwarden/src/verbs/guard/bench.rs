@@ -48,7 +48,7 @@ pub(super) struct Args {
     /// Don't count the kernel's own events
     #[arg(long)]
     user_only: bool,
-    /// Budgets of the part `alone`, faults a millisecond; with another event, its count for as many pages of 4096 bytes
+    /// Budgets of the part `alone`, faults a millisecond; with another event, its count for as many pages
     /// [default: 5,10,25,50,100,200]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = count_in::<u64>(1..=10_000))]
     faults: Vec<u64>,
