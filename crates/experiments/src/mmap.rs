@@ -16,7 +16,7 @@ use memwarden_platform::mapping::Mapping;
 use memwarden_platform::mapping::kind::Mapped;
 use memwarden_platform::units::size_text;
 use memwarden_platform::usage::NOT_MAINTAINED;
-use memwarden_platform::{Root, affinity, cache, clock, data_cache, machine, mapping, oom};
+use memwarden_platform::{Root, affinity, cache, clock, data_cache, free_memory, mapping, oom};
 use memwarden_run::statistics::ratio_of_medians;
 use memwarden_run::studies::mmap::{CountedBy, NAME, Summary};
 use memwarden_workloads::mapped::Walk;
@@ -132,12 +132,10 @@ fn fits(config: &Config) -> Result<(), Error> {
         // Fails before anything is measured if the directory takes no file.
         Mapped::new(way.0, mapping::page_bytes(), &config.directory())?;
     }
-    let available = machine::meminfo(&Root::system(), "MemAvailable");
-    match available {
-        Some(bytes) if config.size_bytes > bytes => Err(Error::BadInput(format!(
-            "--size: {} is more than the {} of memory that is free",
-            size_text(config.size_bytes),
-            size_text(bytes)
+    match free_memory::free(&Root::system()) {
+        Some(free) if config.size_bytes > free.bytes => Err(Error::BadInput(format!(
+            "--size: {} is more than the {free}",
+            size_text(config.size_bytes)
         ))),
         _ => Ok(()),
     }

@@ -19,6 +19,7 @@ pub mod descriptor;
 pub mod doctor;
 pub mod faults;
 pub mod forked;
+pub mod free_memory;
 pub mod holders;
 pub mod hugepage;
 pub mod machine;

@@ -17,13 +17,13 @@ pub struct MemoryGroup {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
+pub(crate) enum Version {
     First,
     Second,
 }
 
 /// Directory in which groups with the memory controller are created.
-fn place(root: &Root) -> Result<(PathBuf, Version)> {
+pub(crate) fn place(root: &Root) -> Result<(PathBuf, Version)> {
     let mounts = root.text("/proc/mounts").unwrap_or_default();
     for line in mounts.lines() {
         let words: Vec<&str> = line.split(' ').collect();
@@ -54,31 +54,6 @@ fn write(path: &Path, text: &str) -> Result<()> {
             source,
         )
     })
-}
-
-/// Memory that this process's own group may still take; `None` without a limit.
-#[must_use]
-pub fn headroom(root: &Root) -> Option<u64> {
-    let (place, version) = place(root).ok()?;
-    let (limit, used) = match version {
-        Version::First => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-        Version::Second => ("memory.max", "memory.current"),
-    };
-    let groups = root.text("/proc/self/cgroup")?;
-    let own = groups.lines().find_map(|line| {
-        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-        let ours = match version {
-            Version::First => controllers.split(',').any(|one| one == "memory"),
-            Version::Second => controllers.is_empty(),
-        };
-        ours.then_some(path)
-    })?;
-    let folder = place.join(own.trim_start_matches('/'));
-    let number = |file| -> Option<u64> {
-        let text = fs::read_to_string(folder.join(file)).ok()?;
-        text.trim().parse().ok()
-    };
-    Some(number(limit)?.saturating_sub(number(used)?))
 }
 
 impl MemoryGroup {
@@ -180,20 +155,6 @@ mod tests {
         fs::write(folder.path().join("proc/mounts"), mounts).unwrap();
         fs::write(folder.path().join("cg/cgroup.controllers"), controllers).unwrap();
         folder
-    }
-
-    #[test]
-    fn what_a_group_may_still_take_is_its_limit_less_its_use() {
-        let folder = tree("cgroup2 /cg cgroup2 rw 0 0\n", "memory");
-        let at = |path: &str| folder.path().join(path);
-        fs::create_dir_all(at("proc/self")).unwrap();
-        fs::create_dir_all(at("cg/a")).unwrap();
-        fs::write(at("proc/self/cgroup"), "1:cpu:/x\n0::/a\n").unwrap();
-        fs::write(at("cg/a/memory.current"), "300\n").unwrap();
-        fs::write(at("cg/a/memory.max"), "1000\n").unwrap();
-        assert_eq!(headroom(&Root::at(folder.path())), Some(700));
-        fs::write(at("cg/a/memory.max"), "max\n").unwrap();
-        assert_eq!(headroom(&Root::at(folder.path())), None);
     }
 
     #[test]

@@ -3,10 +3,9 @@
 
 #![allow(unsafe_code)]
 
-use memwarden_platform::machine::meminfo;
 use memwarden_platform::mapping::{Mapping, page_bytes};
 use memwarden_platform::units::size_text;
-use memwarden_platform::{Root, pagemap};
+use memwarden_platform::{Root, free_memory, pagemap};
 
 use crate::{Error, LINE_BYTES, Result};
 
@@ -59,17 +58,7 @@ impl BufferConfig {
                 size_text(self.stride as u64)
             )));
         }
-        if !self.huge_pages {
-            if let Some(available) = meminfo(&Root::system(), "MemAvailable") {
-                if self.bytes as u64 > available {
-                    return Err(Error::Invalid(format!(
-                        "the buffer of {} is larger than the {} of memory that is free (choose a smaller -m)",
-                        size_text(self.bytes as u64),
-                        size_text(available)
-                    )));
-                }
-            }
-        }
+        self.fits(&Root::system())?;
         let mapping = if self.huge_pages {
             Mapping::huge(self.bytes)
         } else {
@@ -80,6 +69,19 @@ impl BufferConfig {
             unsafe { mapping.start().add(offset).write_volatile(0) };
         }
         Ok(mapping)
+    }
+
+    /// Refuses a buffer of normal pages that would start the OOM killer, the machine's or that of a control group.
+    fn fits(&self, root: &Root) -> Result<()> {
+        match free_memory::free(root) {
+            Some(free) if !self.huge_pages && self.bytes as u64 > free.bytes => {
+                Err(Error::Invalid(format!(
+                    "the buffer of {} is larger than the {free}: choose a smaller -m",
+                    size_text(self.bytes as u64)
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The selected lines of the mapped buffer.
@@ -209,6 +211,40 @@ mod tests {
             let message = config.map().unwrap_err().to_string();
             assert!(message.contains("bit 6 and up"), "{message}");
         }
+    }
+
+    #[test]
+    fn a_buffer_beyond_the_limit_of_a_control_group_is_refused() {
+        let machine = tempfile::tempdir().unwrap();
+        for (file, text) in [
+            ("proc/meminfo", "MemAvailable: 99999999 kB\n"),
+            ("proc/mounts", "cgroup2 /cg cgroup2 rw 0 0\n"),
+            ("proc/self/cgroup", "0::/box\n"),
+            ("cg/cgroup.controllers", "memory\n"),
+            ("cg/box/memory.max", "67108864\n"),
+            ("cg/box/memory.current", "16777216\n"),
+        ] {
+            let path = machine.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let root = Root::at(machine.path());
+        let fits = |mib: usize, huge_pages| {
+            let config = BufferConfig {
+                bytes: mib << 20,
+                huge_pages,
+                ..Default::default()
+            };
+            config.fits(&root).map_err(|error| error.to_string())
+        };
+        assert_eq!(fits(48, false), Ok(()));
+        assert_eq!(
+            fits(49, false).unwrap_err(),
+            "the buffer of 49 MiB is larger than the 48 MiB of memory that control group /box leaves (its limit is \
+             64 MiB): choose a smaller -m"
+        );
+        // Reserved huge pages are not the group's memory.
+        assert_eq!(fits(49, true), Ok(()));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use memwarden_guard::StartOptions;
 use memwarden_platform::Root;
 use memwarden_platform::cpus::CpuSet;
-use memwarden_platform::machine::meminfo;
+use memwarden_platform::free_memory;
 use memwarden_platform::units::{Size, Time, or_empty};
 use memwarden_run::studies::interfere::{Summary, Whole};
 use memwarden_sim::Platform;
@@ -287,7 +287,7 @@ impl Config {
         let enough = remarks::memory_bytes(root, self.victim_cpu).unwrap_or(0);
         let all = self.cpus.iter().count() as u64 + 1;
         // Leave half of the free memory to other programs.
-        let most = meminfo(root, "MemAvailable").map_or(u64::MAX, |free| free / 2 / all);
+        let most = free_memory::free(root).map_or(u64::MAX, |free| free.bytes / 2 / all);
         let bytes = enough.max(USUAL_BYTES).min(most);
         for memory in [&mut self.victim_memory, &mut self.aggressor_memory] {
             memory.get_or_insert(Size::of_bytes(bytes));

@@ -12,10 +12,10 @@ use std::time::Duration;
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::forked::{Ended, Forked};
 use memwarden_platform::machine::meminfo;
-use memwarden_platform::memory_group::{self, MemoryGroup};
+use memwarden_platform::memory_group::MemoryGroup;
 use memwarden_platform::process::{end_with_us, run_on};
 use memwarden_platform::units::size_text;
-use memwarden_platform::{Root, mapping, oom};
+use memwarden_platform::{Root, free_memory, mapping, oom};
 use memwarden_run::studies::mmap::Competitor as End;
 use memwarden_workloads::competitor::{self, Words};
 use rustix::process::Signal;
@@ -83,18 +83,15 @@ fn limit_bytes(config: &Config) -> Result<u64, Error> {
         return Ok(config.compete_limit_bytes);
     }
     let root = Root::system();
-    let figure = |name| {
-        meminfo(&root, name).ok_or_else(|| {
+    let known = |bytes: Option<u64>| {
+        bytes.ok_or_else(|| {
             Error::BadInput(
                 "the kernel does not report how much memory is free: give --compete-limit".into(),
             )
         })
     };
-    let mut free = figure("MemAvailable")?;
-    if let Some(headroom) = memory_group::headroom(&root) {
-        free = free.min(headroom);
-    }
-    let limit = free.saturating_sub(figure("MemTotal")? / 10 + config.size_bytes);
+    let free = known(free_memory::free(&root).map(|free| free.bytes))?;
+    let limit = free.saturating_sub(known(meminfo(&root, "MemTotal"))? / 10 + config.size_bytes);
     if limit < mapping::page_bytes() as u64 {
         return Err(Error::BadInput(format!(
             "only {} of memory are free, no more than a competitor leaves: give --compete-limit",

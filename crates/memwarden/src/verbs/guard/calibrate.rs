@@ -70,13 +70,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(bytes) => bytes,
         None => usize::try_from(llc.map_or(UNKNOWN_CACHE_BUFFER, |size| size * TIMES_CACHE))?,
     };
-    if let Some(available) = memwarden_platform::machine::meminfo(&root, "MemAvailable") {
-        if bytes as u64 > available / 2 {
+    if let Some(available) = memwarden_platform::free_memory::free(&root) {
+        if bytes as u64 > available.bytes / 2 {
             bail!(
-                "a buffer of {} does not fit well in {} of free memory: give a smaller one with -m (the last-level cache \
+                "a buffer of {} does not fit well in the {available}: give a smaller one with -m (the last-level cache \
              is {})",
                 size_text(bytes as u64),
-                size_text(available),
                 llc.map_or("unknown".into(), size_text)
             );
         }
