@@ -119,6 +119,14 @@ impl Mapping {
         }
     }
 
+    /// Bytes in transparent huge pages; those of [`Self::huge`] are not counted. 0 if the kernel does not report it.
+    #[must_use]
+    pub fn huge_bytes(&self) -> u64 {
+        let first = self.start() as u64;
+        let smaps = Root::system().text("/proc/self/smaps").unwrap_or_default();
+        huge_bytes(&smaps, first..first + self.bytes as u64)
+    }
+
     /// The mapping's length in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -130,5 +138,43 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the whole mapping, created by us and unmapped only here.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Sums the huge pages of the regions that overlap `range`: the kernel merges adjacent mappings of the same kind.
+fn huge_bytes(smaps: &str, range: std::ops::Range<u64>) -> u64 {
+    let mut inside = false;
+    let mut kib = 0;
+    for line in smaps.lines() {
+        let Some((word, rest)) = line.split_once(' ') else {
+            continue;
+        };
+        if let Some((first, last)) = word.split_once('-') {
+            let [first, last] = [first, last].map(|text| u64::from_str_radix(text, 16));
+            inside = matches!((first, last), (Ok(first), Ok(last)) if first < range.end && last > range.start);
+        } else if inside
+            && matches!(
+                word,
+                "AnonHugePages:" | "ShmemPmdMapped:" | "FilePmdMapped:"
+            )
+        {
+            let figure = rest.trim().trim_end_matches("kB").trim();
+            kib += figure.parse::<u64>().unwrap_or(0);
+        }
+    }
+    (kib * 1024).min(range.end - range.start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_pages_are_those_of_the_regions_that_touch() {
+        let smaps = "1000-3000 rw-p 00000000 00:00 0 \nSize: 8 kB\nAnonHugePages:      4 kB\n\
+                     3000-9000 rw-p 00000000 00:00 0 \nAnonHugePages:      2 kB\nShmemPmdMapped:     1 kB\n";
+        assert_eq!(huge_bytes(smaps, 0x1000..0x2800), 4096);
+        assert_eq!(huge_bytes(smaps, 0x2000..0x9000), 7 * 1024);
+        assert_eq!(huge_bytes(smaps, 0x9000..0xa000), 0);
     }
 }

@@ -75,6 +75,9 @@ pub struct Outcome {
     pub mib_s: f64,
     /// Sum of the numbers of the visited lines, which is verified.
     pub readsum: u64,
+    /// Bytes of the buffer in transparent huge pages, for the remarks.
+    #[serde(skip)]
+    pub huge_bytes: u64,
     /// Cost of the measurement itself.
     pub measuring_cost: MeasuringCost,
 }
@@ -197,6 +200,8 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
         mb_s: mib_s * f64::from(1 << 20) / 1e6,
         mib_s,
         readsum: (lines * (lines - 1) / 2).wrapping_mul(iterations),
+        // After the chase: the kernel may have merged pages during it.
+        huge_bytes: mapping.huge_bytes(),
         measuring_cost: MeasuringCost::new(clock_reads, loop_ns_per_touch, elapsed_ns),
     })
 }

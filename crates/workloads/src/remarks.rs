@@ -6,7 +6,7 @@ use memwarden_platform::units::size_text;
 use memwarden_platform::{Root, mapping};
 
 use crate::bandwidth::Access;
-use crate::{BufferConfig, LINE_BYTES};
+use crate::{BufferConfig, LINE_BYTES, latency};
 
 /// Multiple of the last-level cache from which a buffer counts as memory: of lines touched in order or at random, at
 /// most a quarter can still be in the cache.
@@ -18,31 +18,52 @@ pub fn memory_bytes(root: &Root, cpu: usize) -> Option<u64> {
     Some(cache::last_level(root, cpu)?.size_bytes? * MEMORY_FACTOR)
 }
 
-/// Remarks on a `latency` figure taken on `cpu`.
+/// Remarks on a `latency` figure.
 #[must_use]
-pub fn latency(
-    root: &Root,
-    cpu: usize,
-    buffer: &BufferConfig,
-    lines: u64,
-    sequential: bool,
-) -> Vec<String> {
+pub fn latency(root: &Root, config: &latency::Config, outcome: &latency::Outcome) -> Vec<String> {
+    let buffer = &config.buffer;
     let mut remarks = vec![cache_or_memory(
         root,
-        cpu,
+        outcome.cpu,
         buffer,
-        lines * LINE_BYTES as u64,
+        outcome.lines * LINE_BYTES as u64,
     )];
-    if sequential {
+    if config.sequential {
         remarks.push("in address order: hardware prefetchers hide most of the latency".to_owned());
-    // 2048 pages are the reach of a large second-level TLB.
-    } else if !buffer.huge_pages && buffer.bytes / mapping::page_bytes() > 2048 {
-        remarks.push(format!(
-            "the buffer has {} pages, more than a TLB holds: TLB misses are part of the figure (-x, huge pages, leaves them out)",
-            size_text(mapping::page_bytes() as u64)
-        ));
+    } else if !buffer.huge_pages {
+        let page = mapping::page_bytes() as u64;
+        remarks.extend(tlb_misses(buffer.bytes as u64, outcome.huge_bytes, page));
     }
     remarks
+}
+
+/// The part of TLB misses in a figure of random places in a buffer, of which `huge_bytes` are in transparent huge pages
+/// and the rest in pages of `page_bytes`.
+fn tlb_misses(bytes: u64, huge_bytes: u64, page_bytes: u64) -> Option<String> {
+    // The reach of a large second-level TLB.
+    const PAGES: u64 = 2048;
+    if bytes / page_bytes <= PAGES {
+        return None;
+    }
+    let page = size_text(page_bytes);
+    let percent = (u128::from(huge_bytes) * 100 / u128::from(bytes)).min(100);
+    let rest = bytes.saturating_sub(huge_bytes);
+    Some(if percent == 0 {
+        format!(
+            "the buffer has {page} pages, more than a TLB holds: TLB misses are part of the figure (-x, huge pages, leaves \
+             them out)"
+        )
+    } else if rest / page_bytes > PAGES {
+        format!(
+            "{percent} % of the buffer is in transparent huge pages, the rest in {page} pages, more than a TLB holds: TLB \
+             misses are part of the figure (-x, reserved huge pages, leaves them out)"
+        )
+    } else {
+        format!(
+            "{percent} % of the buffer is in transparent huge pages: the figure has fewer TLB misses than one of {page} \
+             pages"
+        )
+    })
 }
 
 /// Remarks on a `bandwidth` figure taken on `cpu`, where `footprint` bytes of
@@ -152,6 +173,34 @@ mod tests {
                 says
             );
         }
+    }
+
+    #[test]
+    fn tlb_misses_depend_on_the_pages_that_the_buffer_has() {
+        let said = |mib: u64, huge_mib: u64, page_kib: u64| {
+            tlb_misses(mib << 20, huge_mib << 20, page_kib << 10).unwrap_or_default()
+        };
+        assert_eq!(said(8, 0, 4), "");
+        let said_small = said(128, 0, 4);
+        assert!(
+            said_small.starts_with(
+                "the buffer has 4 KiB pages, more than a TLB holds: TLB misses are part"
+            )
+        );
+        // 2048 of these pages are 32 MiB.
+        assert_eq!(said(32, 0, 16), "");
+        assert!(said(33, 0, 16).starts_with("the buffer has 16 KiB pages"));
+        assert_eq!(
+            said(128, 126, 4),
+            "98 % of the buffer is in transparent huge pages: the figure has fewer TLB misses than one of 4 KiB pages"
+        );
+        assert_eq!(
+            said(128, 64, 4),
+            "50 % of the buffer is in transparent huge pages, the rest in 4 KiB pages, more than a TLB holds: TLB misses \
+             are part of the figure (-x, reserved huge pages, leaves them out)"
+        );
+        // Less than 1 %.
+        assert_eq!(said(1024, 2, 4), said_small);
     }
 
     #[test]

@@ -71,13 +71,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         seed: args.seed,
     };
     let outcome = latency::run(&config, &signals.stop, &mut reporter)?;
-    let notes = remarks::latency(
-        &Root::system(),
-        outcome.cpu,
-        &config.buffer,
-        outcome.lines,
-        config.sequential,
-    );
+    let notes = remarks::latency(&Root::system(), &config, &outcome);
 
     if args.workload.json {
         let settings = args.workload.settings();

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 
 use super::Mapping;
 use crate::units::size_text;
-use crate::{Error, Result, Root, clock};
+use crate::{Error, Result, clock};
 
 /// One of the six ways to map memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,10 +207,7 @@ impl Mapped {
     /// Bytes in huge pages.
     #[must_use]
     pub fn huge_bytes(&self) -> u64 {
-        let first = self.mapping.start() as u64;
-        let last = first + self.mapping.bytes() as u64;
-        let smaps = Root::system().text("/proc/self/smaps").unwrap_or_default();
-        huge_bytes(&smaps, first..last)
+        self.mapping.huge_bytes()
     }
 }
 
@@ -254,30 +251,6 @@ fn file(bytes: usize, directory: &Path) -> Result<File> {
     }
 }
 
-/// Sums the huge pages of the regions that overlap `range`: the kernel merges adjacent mappings of the same kind.
-fn huge_bytes(smaps: &str, range: std::ops::Range<u64>) -> u64 {
-    let mut inside = false;
-    let mut kib = 0;
-    for line in smaps.lines() {
-        let Some((word, rest)) = line.split_once(' ') else {
-            continue;
-        };
-        if let Some((first, last)) = word.split_once('-') {
-            let [first, last] = [first, last].map(|text| u64::from_str_radix(text, 16));
-            inside = matches!((first, last), (Ok(first), Ok(last)) if first < range.end && last > range.start);
-        } else if inside
-            && matches!(
-                word,
-                "AnonHugePages:" | "ShmemPmdMapped:" | "FilePmdMapped:"
-            )
-        {
-            let figure = rest.trim().trim_end_matches("kB").trim();
-            kib += figure.parse::<u64>().unwrap_or(0);
-        }
-    }
-    (kib * 1024).min(range.end - range.start)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,14 +282,5 @@ mod tests {
         let kind = Kind::ALL[0];
         let message = Mapped::new(kind, 4096, Path::new("/proc")).unwrap_err();
         assert!(message.to_string().contains("in /proc (--dir"), "{message}");
-    }
-
-    #[test]
-    fn huge_pages_are_those_of_the_regions_that_touch() {
-        let smaps = "1000-3000 rw-p 00000000 00:00 0 \nSize: 8 kB\nAnonHugePages:      4 kB\n\
-                     3000-9000 rw-p 00000000 00:00 0 \nAnonHugePages:      2 kB\nShmemPmdMapped:     1 kB\n";
-        assert_eq!(huge_bytes(smaps, 0x1000..0x2800), 4096);
-        assert_eq!(huge_bytes(smaps, 0x2000..0x9000), 7 * 1024);
-        assert_eq!(huge_bytes(smaps, 0x9000..0xa000), 0);
     }
 }
