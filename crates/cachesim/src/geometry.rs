@@ -206,7 +206,7 @@ pub enum PerfEvents {
 /// The size of the pages that the accesses are in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PageSize {
-    /// 4 KiB.
+    /// 4 KiB, also for a machine whose kernel has larger ones.
     #[default]
     #[serde(rename = "4K")]
     Small,

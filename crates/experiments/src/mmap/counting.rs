@@ -8,7 +8,7 @@ use memwarden_cachesim::geometry::PerfEvents;
 use memwarden_cachesim::{Access, Counts, Geometry, Model, PageSize, platforms};
 use memwarden_platform::counters::groups::{Groups, Reading, Times};
 use memwarden_platform::units::size_text;
-use memwarden_platform::{Root, cache, clock, counters};
+use memwarden_platform::{Root, cache, clock, counters, mapping};
 use memwarden_run::studies::mmap::{CountedBy, Summary};
 use memwarden_workloads::LINE_BYTES;
 use memwarden_workloads::mapped::{self, Walk};
@@ -100,6 +100,9 @@ fn geometry(config: &Config, cpu: usize, summary: &mut Summary) -> Result<Geomet
         "L1D, L2, LLC and TLB counters are modelled, not measured: {text}. The model replays the walk's accesses, at \
          the mapping's addresses, after the walk; time and getrusage are those of the real walk."
     ));
+    if let Some(note) = other_pages(mapping::page_bytes()) {
+        summary.note(note);
+    }
     if geometry.perf_events == PerfEvents::SandyBridge {
         summary.note(
             "L1D and DTLB misses are those of perf's events on that processor. L1D load misses are all lines brought \
@@ -128,6 +131,17 @@ fn geometry(config: &Config, cpu: usize, summary: &mut Summary) -> Result<Geomet
     whole.geometry = serde_json::to_value(&geometry).ok();
     whole.assumed = Some(assumed);
     Ok(geometry)
+}
+
+/// A note on the modelled TLB, whose small pages are 4 KiB, if this kernel's pages of `page_bytes` are larger.
+fn other_pages(page_bytes: usize) -> Option<String> {
+    (page_bytes > 1 << PageSize::Small.bits()).then(|| {
+        format!(
+            "The model's pages are 4 KiB, and those of this kernel {}: a TLB entry covers less in the model, which counts \
+             more TLB misses than the machine has.",
+            size_text(page_bytes as u64)
+        )
+    })
 }
 
 /// `this-machine (L1D 32 KiB 8 ways, ...; prefetcher off)`.
@@ -227,6 +241,13 @@ mod tests {
             // Eight pages a span.
             assert_eq!(counts.dtlb.load_misses, 256 * 8);
         }
+    }
+
+    #[test]
+    fn pages_that_the_model_does_not_have_are_told() {
+        assert_eq!(other_pages(4 << 10), None);
+        let note = other_pages(16 << 10).unwrap();
+        assert!(note.contains("those of this kernel 16 KiB"), "{note}");
     }
 
     #[test]
