@@ -42,6 +42,11 @@ impl Default for BufferConfig {
 impl BufferConfig {
     /// Maps the buffer and touches every page, so that no page fault is measured.
     pub(crate) fn map(&self) -> Result<Mapping> {
+        self.map_with_order(0)
+    }
+
+    /// The same for a workload that also needs `order_bytes` for the order of the lines.
+    pub(crate) fn map_with_order(&self, order_bytes: u64) -> Result<Mapping> {
         if let Some(mask) = self.bank_mask {
             check_mask(mask)?;
         }
@@ -58,7 +63,7 @@ impl BufferConfig {
                 size_text(self.stride as u64)
             )));
         }
-        self.fits(&Root::system())?;
+        self.fits(&Root::system(), order_bytes)?;
         let mapping = if self.huge_pages {
             Mapping::huge(self.bytes)
         } else {
@@ -72,12 +77,17 @@ impl BufferConfig {
     }
 
     /// Refuses a buffer of normal pages that would start the OOM killer, the machine's or that of a control group.
-    fn fits(&self, root: &Root) -> Result<()> {
+    fn fits(&self, root: &Root, order_bytes: u64) -> Result<()> {
+        let bytes = self.bytes as u64;
         match free_memory::free(root) {
-            Some(free) if !self.huge_pages && self.bytes as u64 > free.bytes => {
+            Some(free) if !self.huge_pages && bytes.saturating_add(order_bytes) > free.bytes => {
+                let order = match order_bytes {
+                    0 => String::new(),
+                    order => format!(", with {} for the order of its lines,", size_text(order)),
+                };
                 Err(Error::Invalid(format!(
-                    "the buffer of {} is larger than the {free}: choose a smaller -m",
-                    size_text(self.bytes as u64)
+                    "the buffer of {}{order} is larger than the {free}: choose a smaller -m",
+                    size_text(bytes)
                 )))
             }
             _ => Ok(()),
@@ -229,22 +239,32 @@ mod tests {
             std::fs::write(path, text).unwrap();
         }
         let root = Root::at(machine.path());
-        let fits = |mib: usize, huge_pages| {
+        let fits = |mib: usize, order_mib: u64, huge_pages| {
             let config = BufferConfig {
                 bytes: mib << 20,
                 huge_pages,
                 ..Default::default()
             };
-            config.fits(&root).map_err(|error| error.to_string())
+            let order_bytes = order_mib << 20;
+            let fits = config.fits(&root, order_bytes);
+            fits.map_err(|error| error.to_string())
         };
-        assert_eq!(fits(48, false), Ok(()));
+        assert_eq!(fits(48, 0, false), Ok(()));
         assert_eq!(
-            fits(49, false).unwrap_err(),
+            fits(49, 0, false).unwrap_err(),
             "the buffer of 49 MiB is larger than the 48 MiB of memory that control group /box leaves (its limit is \
              64 MiB): choose a smaller -m"
         );
         // Reserved huge pages are not the group's memory.
-        assert_eq!(fits(49, true), Ok(()));
+        assert_eq!(fits(49, 0, true), Ok(()));
+        assert_eq!(fits(44, 4, false), Ok(()));
+        let said = fits(48, 3, false).unwrap_err();
+        assert!(
+            said.starts_with(
+                "the buffer of 48 MiB, with 3 MiB for the order of its lines, is larger"
+            ),
+            "{said}"
+        );
     }
 
     #[test]

@@ -105,7 +105,9 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
         return Err(Error::Invalid("0 iterations would measure nothing".into()));
     }
     config.placement.apply()?;
-    let mapping = config.buffer.map()?;
+    let lines_most = config.buffer.bytes / config.buffer.stride.max(1);
+    let order_bytes = (lines_most * size_of::<u32>()) as u64;
+    let mapping = config.buffer.map_with_order(order_bytes)?;
     let chosen = config.buffer.lines(&mapping)?;
     if chosen.len() < config.mlp {
         return Err(Error::Invalid(format!(
