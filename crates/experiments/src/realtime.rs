@@ -10,6 +10,7 @@ mod xserver;
 
 use std::path::PathBuf;
 
+use memwarden_platform::Root;
 use memwarden_platform::cpus::{self, CpuSet};
 use memwarden_run::statistics::{ratio_of_medians, share_ci95};
 use memwarden_run::studies::realtime::{Case, NAME, Summary, Whole};
@@ -94,7 +95,9 @@ struct Running {
 /// When a setting makes no sense here, the task or a load fails, the guard refuses, or the run is interrupted; what was
 /// measured is then in `DIR.partial`.
 pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), Error> {
-    let config = fitted(config)?;
+    let mut config = fitted(config)?;
+    let load_memory = config.usual_load_memory(&Root::system());
+    config.record_load_memory(load_memory);
     let interrupt = request.interrupt;
     let others = others(&config)?;
     let all = plans(&config);
@@ -130,6 +133,7 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
                 let around = Around {
                     guard: guards.of(case.plan.guard.as_ref()),
                     others: &others,
+                    load_memory,
                     log: &log,
                     interrupt,
                 };
@@ -154,6 +158,10 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
     }
     figures(&config, &cases, &mut summary)?;
     remarks(&config, &cases, &mut summary);
+    for load in &config.load {
+        let note = config.load_in_cache(load, load_memory, &Root::system());
+        note.into_iter().for_each(|note| summary.note(note));
+    }
     finished(folder, summary)
 }
 

@@ -118,6 +118,14 @@ pub trait Settings: Default + Serialize + DeserializeOwned {
         serde_json::from_value(all).map_err(|error| Error::BadInput(error.to_string()))
     }
 
+    /// The settings as TOML for the emulated machine, on which they run as on a real one.
+    ///
+    /// # Errors
+    /// As [`Self::to_toml`].
+    fn to_guest_toml(&self) -> Result<String, Error> {
+        self.to_toml()
+    }
+
     /// The settings as TOML.
     ///
     /// # Errors

@@ -6,10 +6,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use memwarden_guard::Settings;
-use memwarden_platform::as_text;
 use memwarden_platform::units::{Size, Time};
+use memwarden_platform::{Root, as_text, free_memory};
 use memwarden_sim::workload::{BANK, split_bank};
 use memwarden_workloads::bandwidth::Access;
+use memwarden_workloads::remarks;
 use serde_json::Value;
 
 use crate::child::Budget;
@@ -21,6 +22,15 @@ const FRESH_PAGES: &str = "fresh-pages";
 
 /// A workload's buffer without a size.
 pub(crate) const USUAL_BYTES: u64 = 16 << 20;
+
+/// Default size of each of `buffers` buffers: so large that the caches of `cpu` hold at most a quarter of one, within the
+/// free memory.
+pub(crate) fn size_in_memory(root: &Root, cpu: usize, buffers: u64) -> Size {
+    let enough = remarks::memory_bytes(root, cpu).unwrap_or(0);
+    // Leave half of the free memory to other programs.
+    let most = free_memory::free(root).map_or(u64::MAX, |free| free.bytes / 2 / buffers);
+    Size::of_bytes(enough.max(USUAL_BYTES).min(most))
+}
 
 /// Prefix of a command for the shell.
 pub(crate) const COMMAND: &str = "cmd:";
@@ -268,8 +278,31 @@ impl fmt::Display for Workload {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A machine with four CPUs, which share a last-level cache of this size, and this much free memory.
+    pub(crate) fn machine(l3_kib: u64, free_kib: u64) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let size = format!("{l3_kib}K");
+        for cpu in 0..4 {
+            let cache = format!("sys/devices/system/cpu/cpu{cpu}/cache/index3");
+            let cache = folder.path().join(cache);
+            std::fs::create_dir_all(&cache).unwrap();
+            for (file, text) in [
+                ("level", "3"),
+                ("type", "Unified"),
+                ("size", &size),
+                ("shared_cpu_list", "0-3"),
+            ] {
+                std::fs::write(cache.join(file), format!("{text}\n")).unwrap();
+            }
+        }
+        std::fs::create_dir_all(folder.path().join("proc")).unwrap();
+        let text = format!("MemTotal: 99999999 kB\nMemAvailable: {free_kib} kB\n");
+        std::fs::write(folder.path().join("proc/meminfo"), text).unwrap();
+        folder
+    }
 
     #[test]
     fn names_become_command_lines() {

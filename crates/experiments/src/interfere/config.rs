@@ -7,7 +7,6 @@ use std::time::Duration;
 use memwarden_guard::StartOptions;
 use memwarden_platform::Root;
 use memwarden_platform::cpus::CpuSet;
-use memwarden_platform::free_memory;
 use memwarden_platform::units::{Size, Time, or_empty};
 use memwarden_run::studies::interfere::{Summary, Whole};
 use memwarden_sim::Platform;
@@ -18,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::guards::{Guarding, start_options};
 use crate::program::Delimiter;
 use crate::settings::{not_empty, not_zero, usable, usable_or_first};
-use crate::workload::{Task, USUAL_BYTES, Until, program};
+use crate::workload::{Task, Until, program, size_in_memory};
 use crate::{Backend, Error, GuardSpec, RunRequest, Settings, Simulated, Workload};
 
 /// The fair server of Linux 6.12 and later reserves 50 ms of each second for ordinary tasks. If a budget leaves a core
@@ -284,13 +283,10 @@ impl Config {
     /// Sets the size of buffers without a size: so large that the caches of CPU `victim_cpu` hold at most a quarter of
     /// a buffer, within the free memory.
     pub(super) fn size_buffers(&mut self, root: &Root) {
-        let enough = remarks::memory_bytes(root, self.victim_cpu).unwrap_or(0);
-        let all = self.cpus.iter().count() as u64 + 1;
-        // Leave half of the free memory to other programs.
-        let most = free_memory::free(root).map_or(u64::MAX, |free| free.bytes / 2 / all);
-        let bytes = enough.max(USUAL_BYTES).min(most);
+        let buffers = self.cpus.len() as u64 + 1;
+        let size = size_in_memory(root, self.victim_cpu, buffers);
         for memory in [&mut self.victim_memory, &mut self.aggressor_memory] {
-            memory.get_or_insert(Size::of_bytes(bytes));
+            memory.get_or_insert(size);
         }
     }
 
@@ -328,6 +324,7 @@ impl Config {
 mod tests {
     use super::*;
     use crate::settings;
+    use crate::workload::{USUAL_BYTES, tests::machine};
 
     #[test]
     fn defaults_round_trip_through_toml() {
@@ -350,28 +347,6 @@ mod tests {
         assert!(busy(0).is_empty());
         assert_eq!(busy(1), [3]);
         assert_eq!(busy(3), [1, 2, 3]);
-    }
-
-    /// A machine with one CPU, a last-level cache of this size, and this much free memory.
-    fn machine(l3_kib: u64, free_kib: u64) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = folder
-            .path()
-            .join("sys/devices/system/cpu/cpu0/cache/index3");
-        std::fs::create_dir_all(&cache).unwrap();
-        let size = format!("{l3_kib}K");
-        for (file, text) in [
-            ("level", "3"),
-            ("type", "Unified"),
-            ("size", &size),
-            ("shared_cpu_list", "0-3"),
-        ] {
-            std::fs::write(cache.join(file), format!("{text}\n")).unwrap();
-        }
-        std::fs::create_dir_all(folder.path().join("proc")).unwrap();
-        let text = format!("MemTotal: 99999999 kB\nMemAvailable: {free_kib} kB\n");
-        std::fs::write(folder.path().join("proc/meminfo"), text).unwrap();
-        folder
     }
 
     #[test]

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use memwarden_guard::StartOptions;
-use memwarden_platform::as_text;
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::units::{Size, Time, or_empty};
+use memwarden_platform::{Root, as_text, cache};
 use memwarden_run::studies::realtime::{Summary, Whole};
 use memwarden_sim::Platform;
+use memwarden_workloads::remarks;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +19,7 @@ use super::load::Load;
 use crate::guards::{Guarding, start_options};
 use crate::program::Delimiter;
 use crate::settings::{not_empty, not_twice, not_zero, usable, usable_or_first};
-use crate::workload::program;
+use crate::workload::{USUAL_BYTES, program, size_in_memory};
 use crate::{Backend, Error, GuardSpec, RunRequest, Settings, Simulated, Workload};
 
 /// A guard's settings, or `none`.
@@ -79,7 +80,7 @@ pub struct Config {
     /// The load's CPUs; empty means the first CPU other than the task's.
     #[schemars(with = "String")]
     pub cpus: CpuSet,
-    /// The load's buffer, if it has one; empty uses the load's default.
+    /// The load's buffer, if it has one; empty means the frame of a screen, or four times the last-level cache.
     #[serde(with = "or_empty")]
     #[schemars(with = "String")]
     pub load_memory: Option<Size>,
@@ -214,6 +215,13 @@ impl Settings for Config {
         }
     }
 
+    /// The emulated machine's caches set no size: its loads have the workloads' default, also if that fits in a cache.
+    fn to_guest_toml(&self) -> Result<String, Error> {
+        let mut config = self.clone();
+        config.record_load_memory(Size::of_bytes(USUAL_BYTES));
+        config.to_toml()
+    }
+
     fn check_cores(&self, simulated: &Simulated) -> Result<(), Error> {
         simulated.has("--victim-cpu", [self.victim_cpu])?;
         simulated.has("--cpus", self.cpus.iter())
@@ -294,6 +302,57 @@ impl Config {
         })
     }
 
+    /// The default buffer of a load other than a screen, on this machine.
+    pub(super) fn usual_load_memory(&self, root: &Root) -> Size {
+        let cpu = self.cpus.iter().next().unwrap_or(self.victim_cpu);
+        size_in_memory(root, cpu, self.cpus.len() as u64 + 1)
+    }
+
+    /// Makes `usual` the size of the loads, for the run's record, unless one of them is a screen with its own default.
+    pub(super) fn record_load_memory(&mut self, usual: Size) {
+        let has_buffer = |load: &Load| matches!(load, Load::Workload(_));
+        if self.load.iter().any(has_buffer) && !self.load.contains(&Load::screen()) {
+            self.load_memory.get_or_insert(usual);
+        }
+    }
+
+    /// The buffer of a load, which is `usual` by default; none if the load sets it by itself.
+    pub(super) fn load_buffer(&self, load: &Load, usual: Size) -> Option<Size> {
+        match load {
+            Load::Xserver | Load::Command(_) => None,
+            // A screen has a fixed size.
+            load if *load == Load::screen() => Some(self.load_memory.unwrap_or(STUDY_FRAME)),
+            Load::Workload(_) => Some(self.load_memory.unwrap_or(usual)),
+        }
+    }
+
+    /// A note if the last-level cache holds the load's buffers beside the task's frame.
+    pub(super) fn load_in_cache(&self, load: &Load, usual: Size, root: &Root) -> Option<String> {
+        if matches!(load, Load::Workload(workload) if workload.makes_faults()) {
+            return None;
+        }
+        let buffer = self.load_buffer(load, usual)?;
+        let cpu = self.cpus.iter().next()?;
+        let cache = cache::last_level(root, cpu)?;
+        let loads = self.cpus.iter().filter(|cpu| cache.cpus.contains(*cpu));
+        let task = match self.victim {
+            Workload::Bandwidth(_) if cache.cpus.contains(self.victim_cpu) => self.frame.bytes(),
+            _ => 0,
+        };
+        let all = buffer
+            .bytes()
+            .saturating_mul(loads.count() as u64)
+            .saturating_add(task);
+        let enough = Size::of_bytes(remarks::memory_bytes(root, cpu)?);
+        (all <= cache.size_bytes?).then(|| {
+            format!(
+                "The load {load} moves little memory: its buffer of {buffer} fits in this machine's {cache} (CPUs {}) beside \
+                 the task's frame. With --load-memory {enough} it would move memory.",
+                cache.cpus
+            )
+        })
+    }
+
     /// The command-line arguments that run the user's program.
     fn program(&self, line: &str) -> Vec<String> {
         let mut more = vec![
@@ -339,6 +398,7 @@ impl Config {
 mod tests {
     use super::*;
     use crate::settings;
+    use crate::workload::tests::machine;
 
     #[test]
     fn defaults_round_trip_through_toml() {
@@ -350,6 +410,67 @@ mod tests {
             assert_eq!(back, config);
         }
         assert_eq!(Config::for_modelled(&xeon).guard.len(), 5);
+    }
+
+    #[test]
+    fn a_load_exceeds_the_cache_or_a_note_says_that_it_fits() {
+        let folder = machine(32 << 10, 16 << 20);
+        let root = Root::at(folder.path());
+        let write: Load = "bandwidth:write".parse().unwrap();
+        let with = |load_memory| Config {
+            cpus: [1].into_iter().collect(),
+            load_memory,
+            ..Config::default()
+        };
+        let size = |config: &Config, load: &Load| {
+            let usual = config.usual_load_memory(&root);
+            let noted = config.load_in_cache(load, usual, &root);
+            let size = config.load_buffer(load, usual).map(|size| size.to_string());
+            (size, noted.unwrap_or_default())
+        };
+        let (by_cache, given) = (with(None), with(Some(Size::of_bytes(USUAL_BYTES))));
+        assert_eq!(
+            size(&by_cache, &write),
+            (Some("128M".into()), String::new())
+        );
+        assert_eq!(size(&by_cache, &Load::Xserver), (None, String::new()));
+        let (memory, noted) = size(&given, &write);
+        assert_eq!(memory.unwrap(), "16M");
+        assert_eq!(
+            noted,
+            "The load bandwidth:write moves little memory: its buffer of 16M fits in this machine's L3 32 MiB (CPUs 0-3) \
+             beside the task's frame. With --load-memory 128M it would move memory."
+        );
+        let (memory, noted) = size(&by_cache, &Load::screen());
+        assert_eq!(memory.unwrap(), STUDY_FRAME.to_string());
+        assert!(
+            noted.starts_with("The load screen moves little memory"),
+            "{noted}"
+        );
+        // The study's L3 holds the screen or the frame, not both.
+        let study = machine(8 << 10, 16 << 20);
+        let study = Root::at(study.path());
+        assert_eq!(
+            by_cache.load_in_cache(&Load::screen(), STUDY_FRAME, &study),
+            None
+        );
+    }
+
+    #[test]
+    fn the_emulated_machine_s_loads_keep_their_size() {
+        let sent = |load: &str| {
+            let config = Config {
+                load: vec![load.parse().unwrap()],
+                ..Config::default()
+            };
+            let sent = config.to_guest_toml().unwrap();
+            settings::tests::read(&sent, &Config::default())
+                .unwrap()
+                .load_memory
+        };
+        assert_eq!(sent("screen"), None);
+        assert_eq!(sent("xserver"), None);
+        assert_eq!(sent("bandwidth:write"), Some(Size::of_bytes(USUAL_BYTES)));
     }
 
     #[test]

@@ -138,7 +138,7 @@ pub(super) struct Place<'a> {
     pub cpus: &'a CpuSet,
     /// All CPUs but the task's, for processes that only feed the load.
     pub others: &'a CpuSet,
-    /// Its buffer, if it has one; empty uses the load's default.
+    /// Its buffer, if it has one.
     pub memory: Option<Size>,
     /// Settings of the guard, if there is one.
     pub guard: Option<&'a Settings>,
@@ -288,13 +288,9 @@ fn start_workloads(
     place: Place,
     interrupt: &Interrupt,
 ) -> Result<Vec<Child>, Error> {
-    // The screen has a fixed size; the other kinds have defaults of their own.
-    let memory = place.memory.or_else(|| {
-        (*workload == Workload::Bandwidth(SCREEN.into())).then_some(super::config::STUDY_FRAME)
-    });
     let task = |&cpu| Task {
         cpu,
-        memory,
+        memory: place.memory,
         until: Until::Told,
     };
     workload.start_all(cpus.iter().map(task), place.guard, interrupt)

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use memwarden_guard::{CoreStatistics, Regulator, Settings};
 use memwarden_platform::cpus::CpuSet;
+use memwarden_platform::units::Size;
 use memwarden_run::studies::realtime::OnMiss as Told;
 use memwarden_workloads::periodic::Job;
 use serde::Deserialize;
@@ -69,6 +70,8 @@ pub(super) struct Around<'a> {
     pub guard: Option<&'a dyn Regulator>,
     /// All CPUs but the task's.
     pub others: &'a CpuSet,
+    /// Default buffer of a load.
+    pub load_memory: Size,
     /// File for the standard error of the user's programs.
     pub log: &'a Path,
     pub interrupt: &'a Interrupt,
@@ -90,7 +93,7 @@ pub(super) fn measure(
     let place = Place {
         cpus: &config.cpus,
         others: around.others,
-        memory: config.load_memory,
+        memory: load.and_then(|load| config.load_buffer(load, around.load_memory)),
         guard: measured.settings.as_ref().map(|(_, settings)| settings),
         log: around.log,
     };

@@ -268,7 +268,7 @@ impl Place {
             let (folder, summary) = lab()?
                 .on_platform(platform)?
                 .within(self.timeout)
-                .carry_out(S::COMMAND, &settings.to_toml()?, out, existing)?;
+                .carry_out(S::COMMAND, &settings.to_guest_toml()?, out, existing)?;
             return Ok(Some((folder, summary.typed()?)));
         }
         let simulated = match &self.on {
