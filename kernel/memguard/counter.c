@@ -18,7 +18,7 @@
  * An event that interrupts more often than perf_event_max_sample_rate allows is stopped by perf,
  * until perf's tick finds the interrupt count of a throttled one. Since that count is cleared here,
  * the event has to start when it is armed. Up to Linux 6.15 the driver of an Arm core's PMU stops
- * it without a note in its state, after this handler, and mg_event_rewind() would rely on the state.
+ * it without a note in its state, after this handler. mg_event_rewind() relies on the state.
  */
 static void note_throttled(const struct mg_counter *counter, struct perf_event *event)
 {
