@@ -27,7 +27,7 @@ pub struct Set<const N: usize> {
 }
 
 impl<const N: usize> Set<N> {
-    /// An empty set of so many ways.
+    /// An empty set of `ways` ways.
     #[must_use]
     pub fn empty(ways: usize) -> Self {
         Self {
@@ -137,7 +137,7 @@ pub struct Many {
 }
 
 impl Many {
-    /// So many empty places.
+    /// `places` empty places.
     #[must_use]
     pub fn empty(places: usize) -> Self {
         Self {

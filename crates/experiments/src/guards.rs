@@ -47,6 +47,14 @@ pub(crate) fn start_options(
     })
 }
 
+/// The cores of the self-test: the victim's and the others, unless it is left out or the guard regulates nothing.
+pub(crate) fn proven(backend: Backend, self_test: bool, victim: usize, others: &CpuSet) -> CpuSet {
+    if !self_test || backend == Backend::Null {
+        return CpuSet::default();
+    }
+    std::iter::once(victim).chain(others.iter()).collect()
+}
+
 impl Guarding {
     /// Refuses an event that isn't memory traffic before the cases without a guard are measured. A guard that cannot run
     /// here counts nothing yet: it is refused, or its cases are left out, later.

@@ -119,21 +119,8 @@ fn left(folder: &Path, version: Version) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
-
-    /// A machine with these files.
-    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
-        let folder = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = folder.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        let root = Root::at(folder.path());
-        (folder, root)
-    }
+    use crate::machine::tests::machine;
 
     const SECOND: [(&str, &str); 4] = [
         ("proc/meminfo", "MemAvailable: 8192 kB\n"),

@@ -211,11 +211,11 @@ pub(crate) fn platform(root: &Root) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A saved tree with these files.
-    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+    pub(crate) fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
         let directory = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = directory.path().join(path);

@@ -489,10 +489,8 @@ impl Presence {
     pub fn open(cpu: usize) -> Result<Self> {
         let mut attributes = attributes(EventCode::DUMMY);
         attributes.read_format = TIMES;
-        let file = open(&mut attributes, cpu, Of::Cpu).map_err(|source| Error::System {
-            attempt: format!("watch CPU {cpu}"),
-            source,
-        })?;
+        let system = |source| Error::system(format!("watch CPU {cpu}"), source);
+        let file = open(&mut attributes, cpu, Of::Cpu).map_err(system)?;
         Ok(Self {
             file,
             still: Standstill::default(),

@@ -14,7 +14,7 @@ use memwarden_workloads::remarks;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::guards::{Guarding, start_options};
+use crate::guards::{Guarding, proven, start_options};
 use crate::program::Delimiter;
 use crate::settings::{not_empty, not_zero, usable, usable_or_first};
 use crate::workload::{Task, Until, program, size_in_memory};
@@ -244,14 +244,12 @@ impl Settings for Config {
 impl Config {
     /// The guard of the cases, which proves itself on the cores that they use.
     pub(super) fn guarding(&self) -> Result<Guarding, Error> {
-        let used = std::iter::once(self.victim_cpu).chain(self.cpus.iter());
-        let proves = self.self_test && self.backend != Backend::Null;
         Ok(Guarding {
             backend: self.backend,
             module: self.module.clone(),
             options: self.start_options()?,
             require_memory_event: self.require_memory_event,
-            proven: used.filter(|_| proves).collect(),
+            proven: proven(self.backend, self.self_test, self.victim_cpu, &self.cpus),
         })
     }
 

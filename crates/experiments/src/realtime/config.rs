@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::load::Load;
-use crate::guards::{Guarding, start_options};
+use crate::guards::{Guarding, proven, start_options};
 use crate::program::Delimiter;
 use crate::settings::{not_empty, not_twice, not_zero, usable, usable_or_first};
 use crate::workload::{USUAL_BYTES, program, size_in_memory};
@@ -291,14 +291,12 @@ impl Config {
 
     /// The guard of the cases, which proves itself on the cores that they use.
     pub(super) fn guarding(&self) -> Result<Guarding, Error> {
-        let used = std::iter::once(self.victim_cpu).chain(self.cpus.iter());
-        let proves = self.self_test && self.backend != Backend::Null;
         Ok(Guarding {
             backend: self.backend,
             module: self.module.clone(),
             options: self.start_options()?,
             require_memory_event: self.require_memory_event,
-            proven: used.filter(|_| proves).collect(),
+            proven: proven(self.backend, self.self_test, self.victim_cpu, &self.cpus),
         })
     }
 
