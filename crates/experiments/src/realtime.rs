@@ -312,6 +312,7 @@ fn case(config: &Config, plan: &Plan, measured: &Measured, alone: &[f64]) -> Cas
     let tasks = &measured.tasks;
     let sum = |count: fn(&TaskRun) -> u64| tasks.iter().map(count).sum::<u64>();
     let (releases, misses) = (sum(|task| task.releases), sum(|task| task.misses));
+    let missed: Vec<bool> = tasks.iter().flat_map(TaskRun::missed).collect();
     let slowdown = ratio_of_medians(&RESPONSE.pooled(tasks), alone);
     let throttled = |cpu: usize| {
         let shares = measured
@@ -343,7 +344,7 @@ fn case(config: &Config, plan: &Plan, measured: &Measured, alone: &[f64]) -> Cas
         skipped: Some(sum(|task| task.skipped)),
         misses: Some(misses),
         miss_share: (releases > 0).then(|| misses as f64 / releases as f64),
-        miss_share_ci95: share_ci95(misses, releases),
+        miss_share_ci95: share_ci95(&missed),
         throttled_share: plan.guard.as_ref().map(|_| throttled(config.victim_cpu)),
         on_miss: measured.on_miss.clone(),
         traffic: None,
@@ -523,6 +524,42 @@ mod tests {
         let rows = samples(&config, "screen", 1, &measured);
         assert_eq!(rows.len(), 2 * 3 + 2);
         assert_eq!(rows[3].t_ns, Some(20_000_000));
+    }
+
+    #[test]
+    fn a_skipped_release_is_a_miss_at_its_place() {
+        let mut run = task(&[100, 300, 100], 2, 250);
+        // Release 1 was skipped, and the last one.
+        for (job, number) in run.jobs.iter_mut().zip([0, 2, 3]) {
+            job.number = number;
+        }
+        assert_eq!(run.missed(), [false, true, true, false, true]);
+    }
+
+    /// Misses in a row say less about the share than as many that are spread.
+    #[test]
+    fn misses_in_a_row_widen_the_interval_of_their_share() {
+        let width = |responses_ns: &[u64]| {
+            let measured = Measured {
+                tasks: vec![task(responses_ns, 0, 250)],
+                ..Measured::default()
+            };
+            let plan = Plan {
+                load: None,
+                guard: None,
+            };
+            let case = case(&Config::default(), &plan, &measured, &[100.0]);
+            assert_eq!(case.miss_share, Some(0.1));
+            let [low, high] = case.miss_share_ci95.unwrap();
+            high - low
+        };
+        let spread: Vec<u64> = (0..1000)
+            .map(|job| if job % 10 == 3 { 300 } else { 100 })
+            .collect();
+        let in_rows: Vec<u64> = (0..1000)
+            .map(|job| if job / 25 % 10 == 3 { 300 } else { 100 })
+            .collect();
+        assert!(width(&in_rows) > 2.0 * width(&spread));
     }
 
     fn measure_achieved(mib_s: f64) -> load::Achieved {

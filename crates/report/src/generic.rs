@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::Table;
 use crate::number::{
-    NOT_MEASURED, counted, figure, interval, name_and_unit, named, optional, time_text,
+    NOT_MEASURED, counted, figure, interval_named, name_and_unit, named, optional_named, time_text,
 };
 
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
@@ -29,6 +29,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let show = |v: f64| match unit {
         "" => figure(v),
         "ns" => time_text(v),
+        "%" => named(metric, v),
         unit => format!("{} {unit}", figure(v)),
     };
     Some(if summary.cases.len() == 1 {
@@ -166,16 +167,11 @@ fn distributions(title: String, cases: &[&Case], keys: &[&str]) -> Table {
     for case in cases {
         for key in keys {
             let Some(m) = case.metric(key) else { continue };
-            let (name, unit) = metric_name(cases, key);
-            let name = if unit.is_empty() {
-                name
-            } else {
-                format!("{name}, {unit}")
-            };
-            let mut row = vec![case.name.clone(), name];
+            let mut row = vec![case.name.clone(), metric_words(cases, key)];
+            let optional = |value| optional_named(&m.metric, value);
             row.extend([
                 optional(m.median),
-                interval(m.median_ci95),
+                interval_named(&m.metric, m.median_ci95),
                 optional(m.mean),
                 optional(m.stdev),
                 optional(m.min),
@@ -205,6 +201,15 @@ pub(crate) fn metric_name(cases: &[&Case], key: &str) -> (String, &'static str) 
         (name, unit)
     } else {
         (format!("{} {name}", key.replace('_', " ")), unit)
+    }
+}
+
+/// [`metric_name`] as the first words of a row: `victim latency, ns`. A share has its unit in each cell.
+pub(crate) fn metric_words(cases: &[&Case], key: &str) -> String {
+    let (name, unit) = metric_name(cases, key);
+    match heading_unit(unit) {
+        "" => name,
+        unit => format!("{name}, {unit}"),
     }
 }
 
@@ -245,7 +250,7 @@ fn list_table(title: String, cases: &[&Case], key: &str) -> Table {
 
 fn cell(key: &str, figure: &Figure) -> String {
     match figure {
-        Figure::Metric(metric) => optional(metric.median),
+        Figure::Metric(metric) => optional_named(&metric.metric, metric.median),
         Figure::Other(value) => value_text(key, value),
     }
 }
@@ -285,12 +290,14 @@ pub(crate) fn figures(summary: &Summary) -> Vec<crate::Figure> {
             let m = case.metric(key)?;
             let text = m.median.map_or_else(
                 || "not measured".into(),
-                |v| format!("{} {unit}", figure(v)),
+                |v| format!("{} {}", named(&m.metric, v), heading_unit(unit)),
             );
+            // An axis of shares is in percent.
+            let scale = if unit == "%" { 100.0 } else { 1.0 };
             let bar = Bar {
                 series: 0,
-                value: m.median,
-                interval: m.median_ci95,
+                value: m.median.map(|median| median * scale),
+                interval: m.median_ci95.map(|ends| ends.map(|end| end * scale)),
                 text: text.trim_end().into(),
             };
             Some(Group {

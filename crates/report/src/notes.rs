@@ -7,8 +7,9 @@ use crate::{number, studies};
 
 /// How the figures are computed; part of every report.
 pub const STATISTICS: &str = "Medians with 95 % bootstrap confidence intervals (4000 resamples, fixed seed; with fewer \
-    than 6 samples the interval is the range at most). Percentiles are by the nearest-rank definition and so always a \
-    measured value. No outlier was removed. A figure that could not be measured is n/a, never 0.";
+    than 6 samples the interval is the range at most; from 32 samples on it allows for samples that resemble the ones \
+    before them). Percentiles are by the nearest-rank definition and so always a measured value. No outlier was \
+    removed. A figure that could not be measured is n/a, never 0.";
 
 /// Limits of an emulated machine without modelled memory.
 pub const LAB_LIMITS: &str = "This ran on an emulated machine. It has no DRAM and so no contention for it, and each of \

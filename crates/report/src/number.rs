@@ -95,7 +95,7 @@ pub fn time_text(ns: f64) -> String {
 
 /// A name in words, and its unit: `throttle_latency_ns` is (`throttle latency`, `ns`).
 pub fn name_and_unit(name: &str) -> (String, &'static str) {
-    const UNITS: [(&str, &str); 14] = [
+    const UNITS: [(&str, &str); 13] = [
         ("_mib_s", "MiB/s"),
         ("_mb_s", "MB/s"),
         ("mib_s", "MiB/s"),
@@ -104,7 +104,6 @@ pub fn name_and_unit(name: &str) -> (String, &'static str) {
         ("_events", "events"),
         ("_bytes", "bytes"),
         ("_share", "%"),
-        ("_pct", "%"),
         ("_ns", "ns"),
         ("_us", "us"),
         ("_ms", "ms"),
@@ -126,6 +125,19 @@ pub fn named(name: &str, value: f64) -> String {
     } else {
         figure(value)
     }
+}
+
+/// [`named`] for a figure that may be missing.
+pub fn optional_named(name: &str, value: Option<f64>) -> String {
+    value.map_or_else(|| NOT_MEASURED.into(), |value| named(name, value))
+}
+
+/// [`interval`] in the unit of a name.
+pub fn interval_named(name: &str, ends: Option<[f64; 2]>) -> String {
+    ends.map_or_else(
+        || NOT_MEASURED.into(),
+        |[low, high]| format!("[{}, {}]", named(name, low), named(name, high)),
+    )
 }
 
 /// `1 aggressor`, `2 aggressors`.

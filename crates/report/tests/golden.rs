@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use memwarden_report::compare::{compare, compare_table, differences_table, side_by_side_table};
-use memwarden_report::{finding, notes, tables};
+use memwarden_report::{Table, finding, notes, tables};
 use memwarden_run::{Case, Figure, Metric, Recorded, Summary, Whole, studies};
 use serde_json::{Value, json};
 
@@ -114,10 +114,23 @@ fn a_summary_of_another_shape_is_shown_as_it_is_and_says_why() {
 
 /// A saved run in which every measured time is 1.1 times as long.
 fn slower(name: &str) -> Recorded {
-    let mut run = saved(name);
+    let mut run = with_times(name, |ns| ns * 1.1);
     run.directory = format!("{name}-slower").into();
+    run
+}
+
+/// The saved run has three samples of each figure, too few to compare.
+fn with_twice_as_many(mut run: Recorded) -> Recorded {
+    let again = run.samples.clone();
+    run.samples.extend(again);
+    run
+}
+
+/// A saved run with other times; the other medians are missing.
+fn with_times(name: &str, of: fn(f64) -> f64) -> Recorded {
+    let mut run = saved(name);
     for sample in run.samples.iter_mut().filter(|sample| sample.unit == "ns") {
-        sample.value = sample.value.map(|ns| ns * 1.1);
+        sample.value = sample.value.map(of);
     }
     for figure in run
         .summary
@@ -129,7 +142,7 @@ fn slower(name: &str) -> Recorded {
             metric.median = metric
                 .median
                 .filter(|_| metric.metric.ends_with("_ns"))
-                .map(|ns| ns * 1.1);
+                .map(of);
         }
     }
     run
@@ -137,7 +150,7 @@ fn slower(name: &str) -> Recorded {
 
 #[test]
 fn comparisons() {
-    let (first, second) = (saved("interfere"), slower("interfere"));
+    let [first, second] = [saved("interfere"), slower("interfere")].map(with_twice_as_many);
     let text = compare_table(&first, &second).to_text(None);
     expect(
         "compare",
@@ -179,10 +192,66 @@ fn a_run_compared_with_itself_shows_no_difference() {
 
 #[test]
 fn ten_percent_slower_is_seen_as_such() {
-    let compared = compare(&saved("interfere"), &slower("interfere"));
-    for c in compared {
+    let [first, second] = [saved("interfere"), slower("interfere")].map(with_twice_as_many);
+    for c in compare(&first, &second) {
         let [low, high] = c.ratio.ci95.unwrap();
         assert!(low > 1.07 && high < 1.13 && c.ratio.differs(), "{c:?}");
+    }
+}
+
+fn verdicts(first: &Recorded, second: &Recorded) -> Vec<String> {
+    let rows = compare_table(first, second).rows;
+    rows.into_iter().map(|mut row| row.pop().unwrap()).collect()
+}
+
+#[test]
+fn few_samples_show_nothing() {
+    let [mut first, mut second] = [saved("interfere"), slower("interfere")];
+    for verdict in verdicts(&first, &second) {
+        assert_eq!(verdict, "fewer than 5 samples");
+    }
+    [first, second] = [first, second].map(with_twice_as_many);
+    for verdict in verdicts(&first, &second) {
+        assert_eq!(verdict, "higher");
+    }
+    second.samples.clear();
+    for verdict in verdicts(&first, &second) {
+        assert_eq!(verdict, "no raw samples");
+    }
+}
+
+#[test]
+fn there_is_no_ratio_to_nothing_or_less() {
+    let others: [fn(f64) -> f64; 2] = [|_| 0.0, |ns| -ns];
+    for other in others {
+        let first = with_times("interfere", other);
+        let compared = compare(&first, &saved("interfere"));
+        assert!(compared.iter().all(|c| c.ratio == Default::default()));
+        let verdicts = verdicts(&first, &saved("interfere"));
+        assert!(
+            verdicts
+                .iter()
+                .all(|verdict| verdict == "no ratio to 0 or less")
+        );
+    }
+}
+
+#[test]
+fn a_share_is_a_percentage_in_comparisons_and_in_generic_tables() {
+    let run = saved("mmap-reclaim");
+    let shares = |table: Table| -> Vec<Vec<String>> {
+        let rows = table.rows.into_iter();
+        rows.filter(|row| row[1].ends_with(" fault")).collect()
+    };
+    for table in [
+        compare_table(&run, &run),
+        side_by_side_table(&[run.clone(), run.clone()]),
+    ] {
+        let rows = shares(table);
+        assert!(!rows.is_empty());
+        for row in rows {
+            assert!(!row[1].contains('%') && row[2].ends_with('%'), "{row:?}");
+        }
     }
 }
 

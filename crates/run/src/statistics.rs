@@ -12,6 +12,9 @@
 //!   interval. With fewer than 6 samples no distribution-free interval reaches 95 %: it is then at most the range.
 //! - The interval of a share (deadlines missed of all deadlines) is Wilson's score interval, 95 %: it is right for few
 //!   events and for none, for which a bootstrap interval would have no width.
+//! - Consecutive samples of one process resemble each other: its pages, the frequency and the other cores' work are the
+//!   same for both. From 32 samples on, both intervals count with the number of independent
+//!   samples that would tell as much. Samples have to be given in the order of their measurement.
 //! - Outliers are kept. A figure that is not finite is never returned: it is null with a note.
 
 use schemars::JsonSchema;
@@ -24,6 +27,12 @@ const RESAMPLES: usize = 4000;
 
 /// Above this number of samples a resample is not drawn sample by sample: see [`Resampler`].
 const DRAWN_ONE_BY_ONE: usize = 1000;
+
+/// With fewer samples their dependence cannot be estimated, and they count as independent.
+const FEWEST_FOR_DEPENDENCE: usize = 32;
+
+/// The dependence of more samples is estimated from the sums of that many groups of consecutive ones.
+const GROUPS: usize = 4096;
 
 /// An arbitrary constant, so that results are reproducible.
 const SEED: u64 = 1;
@@ -93,7 +102,7 @@ impl Metric {
         let stdev = stdev(&sorted, mean);
         Self {
             median: Some(median(&sorted)),
-            median_ci95: median_ci95(&sorted),
+            median_ci95: median_ci95(&Resampled::new(samples)),
             mean: Some(mean),
             stdev: stdev.filter(|s| s.is_finite()),
             min: percentile(0.0),
@@ -134,12 +143,12 @@ impl Ratio {
 
 /// Median of `over` divided by the median of `under`, with a bootstrap interval in which both are resampled.
 pub fn ratio_of_medians(over: &[f64], under: &[f64]) -> Ratio {
-    let (over, under) = (sorted_finite(over), sorted_finite(under));
-    if over.is_empty() || under.is_empty() {
+    let (over, under) = (Resampled::new(over), Resampled::new(under));
+    if over.sorted.is_empty() || under.sorted.is_empty() {
         return Ratio::default();
     }
-    let ratio = Some(median(&over) / median(&under)).filter(|r| r.is_finite());
-    if ratio.is_none() || over.len() < 2 || under.len() < 2 {
+    let ratio = Some(median(&over.sorted) / median(&under.sorted)).filter(|r| r.is_finite());
+    if ratio.is_none() || over.sorted.len() < 2 || under.sorted.len() < 2 {
         return Ratio { ratio, ci95: None };
     }
     let mut rng = fastrand::Rng::with_seed(SEED);
@@ -153,25 +162,64 @@ pub fn ratio_of_medians(over: &[f64], under: &[f64]) -> Ratio {
     }
 }
 
-/// 95 % interval of the probability of a hit, from `hits` in `of` independent trials; `None` without a trial.
+/// 95 % interval of the probability of a hit, from trials in the order in which they were made; `None` without a trial.
+/// Trials that are all hits, or of which none is, count as independent, since nothing shows their dependence.
 ///
 /// The score interval of E. B. Wilson, Probable Inference, the Law of Succession, and Statistical Inference, Journal of
 /// the American Statistical Association 22(158), 1927.
-pub fn share_ci95(hits: u64, of: u64) -> Option<[f64; 2]> {
+pub fn share_ci95(trials: &[bool]) -> Option<[f64; 2]> {
     // The 97.5 % quantile of the normal distribution.
     const Z: f64 = 1.959_963_984_540_054;
-    if of == 0 {
+    if trials.is_empty() {
         return None;
     }
-    let n = of as f64;
-    let share = hits.min(of) as f64 / n;
+    let (hits, of) = (trials.iter().filter(|hit| **hit).count(), trials.len());
+    let share = hits as f64 / of as f64;
+    let n = independent(
+        trials.len(),
+        trials.iter().map(|hit| f64::from(u8::from(*hit)) - share),
+    );
     let shrink = 1.0 + Z * Z / n;
     let middle = (share + Z * Z / (2.0 * n)) / shrink;
     let half = Z / shrink * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
     // At the ends the formula gives 0 and 1 except for rounding.
     let low = if hits == 0 { 0.0 } else { middle - half };
-    let high = if hits >= of { 1.0 } else { middle + half };
+    let high = if hits == of { 1.0 } else { middle + half };
     Some([low, high])
+}
+
+/// The number of independent samples whose mean varies as much as that of `number` samples with these deviations from
+/// the mean, in the order of measurement: the number divided by 1 + 2 times the sum of the autocorrelations. At most
+/// `number`.
+///
+/// The sum ends before the first pair of neighbouring lags that is not positive, since what follows is noise: the
+/// initial positive sequence of C. J. Geyer, Practical Markov Chain Monte Carlo, Statistical Science 7(4), 1992.
+fn independent(number: usize, deviations: impl Iterator<Item = f64>) -> f64 {
+    let n = number as f64;
+    if number < FEWEST_FOR_DEPENDENCE {
+        return n;
+    }
+    let size = number.div_ceil(GROUPS);
+    let mut sums = vec![0.0; number.div_ceil(size)];
+    let mut squares = 0.0;
+    for (index, deviation) in deviations.enumerate() {
+        sums[index / size] += deviation;
+        squares += deviation * deviation;
+    }
+    let at_lag = |lag: usize| -> f64 { sums.iter().zip(&sums[lag..]).map(|(a, b)| a * b).sum() };
+    let lags = (1..sums.len() / 2).step_by(2);
+    // Lag 0 counts once, the others twice: before and after.
+    let sum = lags
+        .map(|lag| {
+            if lag == 1 {
+                at_lag(0) + 2.0 * at_lag(1)
+            } else {
+                2.0 * (at_lag(lag - 1) + at_lag(lag))
+            }
+        })
+        .take_while(|pair| *pair > 0.0)
+        .sum::<f64>();
+    if sum > squares { n * squares / sum } else { n }
 }
 
 /// The value at rank ceil(percentile/100 x n), from 1, of sorted samples: the nearest-rank definition.
@@ -229,12 +277,12 @@ fn stdev(sorted: &[f64], mean: f64) -> Option<f64> {
         .then(|| (sorted.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1) as f64).sqrt())
 }
 
-fn median_ci95(sorted: &[f64]) -> Option<[f64; 2]> {
-    if sorted.len() < 2 {
+fn median_ci95(samples: &Resampled) -> Option<[f64; 2]> {
+    if samples.sorted.len() < 2 {
         return None;
     }
     let mut rng = fastrand::Rng::with_seed(SEED);
-    let mut resampler = Resampler::new(sorted);
+    let mut resampler = Resampler::new(samples);
     let mut medians: Vec<f64> = (0..RESAMPLES).map(|_| resampler.median(&mut rng)).collect();
     interval(&mut medians)
 }
@@ -246,28 +294,53 @@ fn interval(values: &mut [f64]) -> Option<[f64; 2]> {
     ends.iter().all(|v| v.is_finite()).then_some(ends)
 }
 
+/// Samples to draw from.
+struct Resampled {
+    sorted: Vec<f64>,
+    /// Number of draws of a resample: the number of samples, if they are independent.
+    draws: usize,
+}
+
+impl Resampled {
+    /// Of samples in the order of their measurement. The median varies with the number of samples below it, so the
+    /// dependence of the samples' sides counts, not that of the samples: outliers have no effect on it (the variance of
+    /// a quantile of dependent samples: P. K. Sen, Journal of Multivariate Analysis 2(1), 1972).
+    fn new(samples: &[f64]) -> Self {
+        let sorted = sorted_finite(samples);
+        if sorted.len() < FEWEST_FOR_DEPENDENCE {
+            let draws = sorted.len();
+            return Self { sorted, draws };
+        }
+        let middle = median(&sorted);
+        let finite = samples.iter().filter(|sample| sample.is_finite());
+        let sides = finite.map(|sample| match sample.total_cmp(&middle) {
+            std::cmp::Ordering::Less => -1.0,
+            std::cmp::Ordering::Equal => 0.0,
+            std::cmp::Ordering::Greater => 1.0,
+        });
+        let draws = independent(sorted.len(), sides).round().max(1.0) as usize;
+        Self { sorted, draws }
+    }
+}
+
 /// Draws medians of resamples.
 ///
-/// The middle of a resample of n draws from n sorted samples is the sample of rank ceil(n x U), where U is the median
-/// of n uniform numbers: a Beta variable with mean 1/2 and variance 1/(4(n+2)). For many samples that rank is drawn
-/// directly (Beta by its normal limit, off by less than 1/n), so that a million samples cost no more than a thousand.
+/// The middle of a resample of m draws from n sorted samples is the sample of rank ceil(n x U), where U is the median
+/// of m uniform numbers: a Beta variable with mean 1/2 and variance 1/(4(m+2)). For many draws that rank is drawn
+/// directly (Beta by its normal limit, off by less than 1/m), so that a million samples cost no more than a thousand.
 struct Resampler<'a> {
     sorted: &'a [f64],
+    draws: usize,
     drawn: Vec<u32>,
 }
 
 impl<'a> Resampler<'a> {
-    fn new(sorted: &'a [f64]) -> Self {
+    fn new(samples: &'a Resampled) -> Self {
+        let one_by_one = samples.draws <= DRAWN_ONE_BY_ONE;
         Self {
-            sorted,
-            drawn: vec![
-                0;
-                if sorted.len() > DRAWN_ONE_BY_ONE {
-                    0
-                } else {
-                    sorted.len()
-                }
-            ],
+            sorted: &samples.sorted,
+            draws: samples.draws,
+            drawn: vec![0; if one_by_one { samples.draws } else { 0 }],
         }
     }
 
@@ -278,17 +351,17 @@ impl<'a> Resampler<'a> {
     )]
     fn median(&mut self, rng: &mut fastrand::Rng) -> f64 {
         let n = self.sorted.len();
-        if n > DRAWN_ONE_BY_ONE {
-            let spread = 0.5 / (n as f64 + 2.0).sqrt();
+        if self.draws > DRAWN_ONE_BY_ONE {
+            let spread = 0.5 / (self.draws as f64 + 2.0).sqrt();
             let rank = ((0.5 + spread * gaussian(rng)).clamp(0.0, 1.0) * n as f64).ceil() as usize;
             return self.sorted[rank.clamp(1, n) - 1];
         }
         for index in &mut self.drawn {
             *index = rng.u32(0..n as u32);
         }
-        let (below, high, _) = self.drawn.select_nth_unstable(n / 2);
+        let (below, high, _) = self.drawn.select_nth_unstable(self.draws / 2);
         let high = *high as usize;
-        let low = if n % 2 == 1 {
+        let low = if self.draws % 2 == 1 {
             high
         } else {
             below.iter().copied().max().unwrap_or(0) as usize

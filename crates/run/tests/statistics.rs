@@ -114,10 +114,10 @@ fn known_values() {
     assert_eq!(ratio_of_medians(&[], &[1.0]).ratio, None);
 }
 
-/// 400 sets of 25 uniform numbers: the interval of their median contains the true median about 95 times in 100.
+/// 400 sets of uniform numbers: the interval of their median contains the true median about 95 times in 100.
 #[test]
 fn the_interval_covers_what_it_says() {
-    for (n, times) in [(25, 400), (2001, 400)] {
+    for (n, times) in [(5, 400), (25, 400), (2001, 400)] {
         let mut state = 7u64;
         let mut next = || {
             state = state
@@ -139,6 +139,52 @@ fn the_interval_covers_what_it_says() {
     }
 }
 
+/// Each sample keeps a share of the previous one's distance from the median: an autoregressive process of first order.
+#[test]
+fn the_interval_covers_what_it_says_when_samples_depend_on_each_other() {
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut noise = || (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
+    for (n, kept) in [(200, 0.5), (1000, 0.9), (20_000, 0.9), (20_000, 0.99)] {
+        let times = 100;
+        let held = (0..times)
+            .filter(|_| {
+                let mut at = noise() / f64::sqrt(1.0 - kept * kept);
+                let samples: Vec<f64> = (0..n)
+                    .map(|_| {
+                        at = kept * at + noise();
+                        at
+                    })
+                    .collect();
+                let [low, high] = Metric::from_samples("x", &samples).median_ci95.unwrap();
+                low <= 0.0 && 0.0 <= high
+            })
+            .count();
+        assert!(
+            (times * 90 / 100..=times).contains(&held),
+            "{held} of {times} with {n} samples that keep {kept}"
+        );
+    }
+}
+
+/// A ratio's interval, too: both runs are of one process each, and nothing differs.
+#[test]
+fn two_runs_of_one_process_each_seldom_differ_by_chance() {
+    let mut random = fastrand::Rng::with_seed(5);
+    let mut run = || {
+        let mut at = 0.0;
+        (0..1000)
+            .map(|_| {
+                at = 0.9 * at + random.f64() - 0.5;
+                100.0 + at
+            })
+            .collect::<Vec<f64>>()
+    };
+    let differ = (0..100)
+        .filter(|_| ratio_of_medians(&run(), &run()).differs())
+        .count();
+    assert!(differ <= 12, "{differ} of 100");
+}
+
 /// Wilson's interval contains the shares p whose binomial is within 1.96 standard deviations of the observed share.
 #[test]
 fn the_interval_of_a_share_is_wilson_s() {
@@ -150,7 +196,11 @@ fn the_interval_of_a_share_is_wilson_s() {
         (3, 1000),
         (280, 1000),
     ] {
-        let [low, high] = share_ci95(hits.into(), of.into()).unwrap();
+        // Spread as evenly as possible, so that no neighbours resemble each other.
+        let trials: Vec<bool> = (0..of)
+            .map(|t| t * hits / of != (t + 1) * hits / of)
+            .collect();
+        let [low, high] = share_ci95(&trials).unwrap();
         let (n, seen) = (f64::from(of), f64::from(hits) / f64::from(of));
         assert!(low <= seen && seen <= high && low >= 0.0 && high <= 1.0);
         for end in [low, high].into_iter().filter(|p| *p > 0.0 && *p < 1.0) {
@@ -162,6 +212,28 @@ fn the_interval_of_a_share_is_wilson_s() {
         }
     }
     // No miss in 1000 jobs means below 0.4 %, not "never".
-    assert!((share_ci95(0, 1000).unwrap()[1] - 0.00383).abs() < 1e-5);
-    assert_eq!(share_ci95(0, 0), None);
+    assert!((share_ci95(&[false; 1000]).unwrap()[1] - 0.00383).abs() < 1e-5);
+    assert_eq!(share_ci95(&[]), None);
+}
+
+/// Late jobs come in rows of about ten, a tenth of all are late.
+#[test]
+fn the_interval_of_a_share_covers_what_it_says_when_misses_come_in_rows() {
+    let mut random = fastrand::Rng::with_seed(11);
+    let times = 300;
+    let held = (0..times)
+        .filter(|_| {
+            let mut late = false;
+            let trials: Vec<bool> = (0..2000)
+                .map(|_| {
+                    let ends = if late { 0.1 } else { 0.1 / 9.0 };
+                    late ^= random.f64() < ends;
+                    late
+                })
+                .collect();
+            let [low, high] = share_ci95(&trials).unwrap();
+            low <= 0.1 && 0.1 <= high
+        })
+        .count();
+    assert!(held >= times * 90 / 100, "{held} of {times}");
 }

@@ -45,6 +45,21 @@ impl TaskRun {
             notes: Vec::new(),
         }
     }
+
+    /// For each release, in their order, whether its job was late or skipped.
+    pub fn missed(&self) -> Vec<bool> {
+        let mut missed = Vec::with_capacity(self.jobs.len());
+        let mut skipped = self.skipped;
+        for job in &self.jobs {
+            while skipped > 0 && (missed.len() as u64) < job.number {
+                missed.push(true);
+                skipped -= 1;
+            }
+            missed.push(job.missed);
+        }
+        missed.extend((0..skipped).map(|_| true));
+        missed
+    }
 }
 
 /// Results of a case so far.
