@@ -23,6 +23,12 @@ const KINDS: [&str; 7] = [
     "kernel", "headers", "own", "busybox", "packages", "tools", "checks",
 ];
 
+/// The folder of apt's package lists, with a lock of its own.
+pub(crate) const LISTS: &str = "apt";
+
+/// The ending of the locks' names.
+const LOCK: &str = "lock";
+
 /// The cache's folder. A process that adds an entry holds the lock of that entry's kind.
 #[derive(Debug, Clone)]
 pub struct Cache {
@@ -86,11 +92,11 @@ impl Cache {
         if path.is_dir() {
             return Ok(path);
         }
-        fs::create_dir_all(&home).on("create", &home)?;
         let _lock = self.lock(kind)?;
         if path.is_dir() {
             return Ok(path);
         }
+        fs::create_dir_all(&home).on("create", &home)?;
         remove_partial(&home)?;
         let temporary = tempfile::Builder::new()
             .prefix(PARTIAL)
@@ -136,25 +142,43 @@ impl Cache {
         entries
     }
 
-    fn lock(&self, kind: &str) -> Result<File> {
-        lock(&self.root.join(format!("{kind}.lock")))
+    /// Waits for the lock of a kind of entries, or of [`LISTS`].
+    pub(crate) fn lock(&self, kind: &str) -> Result<File> {
+        fs::create_dir_all(&self.root).on("create", &self.root)?;
+        lock(&self.lock_path(kind))
     }
 
-    /// Removes the whole cache and returns how many bytes that freed.
+    fn lock_path(&self, kind: &str) -> PathBuf {
+        self.root.join(format!("{kind}.{LOCK}"))
+    }
+
+    /// Removes everything but the locks, for which other processes may wait, and returns how many bytes that freed.
     ///
     /// # Errors
-    /// When a file cannot be removed.
+    /// When another process adds an entry, or a file cannot be removed. It does not wait, because that process may
+    /// need a second lock.
     pub fn clean(&self) -> Result<u64> {
         if !self.root.exists() {
             return Ok(0);
         }
-        let _locks = KINDS
-            .iter()
-            .map(|kind| self.lock(kind))
-            .collect::<Result<Vec<_>>>()?;
-        let bytes = size(&self.root);
-        fs::remove_dir_all(&self.root).on("remove", &self.root)?;
-        Ok(bytes)
+        let mut locks = Vec::new();
+        for kind in KINDS.iter().chain([&LISTS]) {
+            locks.push(lock_now(&self.lock_path(kind))?);
+        }
+        let mut freed = 0;
+        for entry in fs::read_dir(&self.root).on("read", &self.root)?.flatten() {
+            let path = entry.path();
+            if path.extension().is_some_and(|ending| ending == LOCK) {
+                continue;
+            }
+            freed += size(&path);
+            if path.is_dir() && !path.is_symlink() {
+                fs::remove_dir_all(&path).on("remove", &path)?;
+            } else {
+                fs::remove_file(&path).on("remove", &path)?;
+            }
+        }
+        Ok(freed)
     }
 }
 
@@ -171,16 +195,33 @@ fn remove_partial(home: &Path) -> Result<()> {
 
 /// Waits for the lock, which is held until the file is dropped.
 pub(crate) fn lock(path: &Path) -> Result<File> {
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path)
-        .on("open", path)?;
+    let file = lock_file(path)?;
     flock(&file, FlockOperation::LockExclusive)
         .map_err(std::io::Error::from)
         .on("lock", path)?;
     Ok(file)
+}
+
+/// The same, if it is free.
+fn lock_now(path: &Path) -> Result<File> {
+    let file = lock_file(path)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::BadInput(format!(
+            "{} is held by a run that fetches or builds: clean the cache when it is over",
+            path.display()
+        ))),
+        Err(other) => Err(std::io::Error::from(other)).on("lock", path),
+    }
+}
+
+fn lock_file(path: &Path) -> Result<File> {
+    File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)
+        .on("open", path)
 }
 
 /// Bytes taken on disk by all files below a path; links are not followed.
@@ -219,6 +260,41 @@ mod tests {
         assert_eq!(cache.entries().len(), 1);
         assert!(cache.clean().unwrap() > 0);
         assert_eq!(cache.clean().unwrap(), 0);
+    }
+
+    #[test]
+    fn a_cache_in_use_is_not_cleaned() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().to_owned());
+        cache.entry("kernel", "k_1", |_, _| Ok(())).unwrap();
+        let refused = |lock: &str| {
+            let error = cache.clean().unwrap_err().to_string();
+            assert!(error.contains(lock) && error.contains("when it is over"));
+        };
+        cache
+            .entry("own", "built_for_minutes", |_, _| {
+                refused("own.lock");
+                Ok(())
+            })
+            .unwrap();
+        let lists = cache.lock(LISTS).unwrap();
+        refused("apt.lock");
+        assert_eq!(cache.entries().len(), 2);
+        drop(lists);
+        cache.clean().unwrap();
+        assert_eq!(cache.entries().len(), 0);
+    }
+
+    /// A run that waited for a lock while the cache was cleaned holds a lock that others see.
+    #[test]
+    fn the_locks_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().to_owned());
+        cache.entry("kernel", "k_1", |_, _| Ok(())).unwrap();
+        let waiting = lock_file(&cache.lock_path("kernel")).unwrap();
+        cache.clean().unwrap();
+        flock(&waiting, FlockOperation::LockExclusive).unwrap();
+        assert!(lock_now(&cache.lock_path("kernel")).is_err());
     }
 
     #[test]

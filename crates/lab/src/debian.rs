@@ -128,13 +128,13 @@ impl Apt {
 
     /// Refreshes the package lists if they are old. If that fails, as it does offline, the old lists are used.
     fn own(suites: &'static Suites, cache: &Cache, say: &dyn Fn(&str)) -> Result<Self> {
-        let folder = cache.root().join("apt").join(suites.name);
+        let folder = cache.root().join(cache::LISTS).join(suites.name);
         let apt = Self::Own(suites, folder.clone());
+        let _lock = cache.lock(cache::LISTS)?;
         for part in ["lists/partial", "cache/archives/partial"] {
             let path = folder.join(part);
             fs::create_dir_all(&path).on("create", &path)?;
         }
-        let _lock = cache::lock(&folder.join("lock"))?;
         let sources = folder.join("sources.list");
         let wanted = suites.sources.replace(HOST, Architecture::HOST.debian());
         if fs::read_to_string(&sources).ok().as_ref() != Some(&wanted) {

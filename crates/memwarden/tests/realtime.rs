@@ -334,3 +334,47 @@ fn a_signal_keeps_the_jobs_that_were_timed() {
         assert!(!out.exists());
     }
 }
+
+/// The program in a shell in which no file becomes larger than that many KiB, as on a full disk.
+fn on_a_disk_of(kib: u32, out: &Path) -> String {
+    let run = format!(
+        "trap '' XFSZ; ulimit -f {kib}; exec \"$0\" realtime --on sim:raspberry-pi-3 --victim-cpu 0 --frame 64K \
+         --period 1ms --deadline 1ms --jobs 200 --out \"$1\""
+    );
+    let output = Command::new("bash")
+        .args(["-c", &run, MEMWARDEN])
+        .arg(out)
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn on_a_full_disk_the_samples_in_the_file_are_counted() {
+    let temp = tempfile::tempdir().unwrap();
+    let errors = on_a_disk_of(8, &temp.path().join("run"));
+    let partial = temp.path().join("run.partial");
+    let rows = std::fs::read_to_string(partial.join("samples.csv")).unwrap();
+    let whole = rows.matches('\n').count() - 1;
+    let [kept, reason] = errors.lines().collect::<Vec<_>>()[..] else {
+        panic!("{errors}");
+    };
+    let left = format!(
+        "not completed: {whole} samples are in {}",
+        partial.display()
+    );
+    assert!(kept.ends_with(&left), "{kept}");
+    assert_eq!(reason.matches("File too large").count(), 1, "{reason}");
+}
+
+#[test]
+fn on_a_full_disk_no_empty_run_is_left() {
+    let temp = tempfile::tempdir().unwrap();
+    let errors = on_a_disk_of(4, &temp.path().join("run"));
+    assert!(
+        errors.contains("run.json") && errors.lines().count() == 1,
+        "{errors}"
+    );
+    assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0);
+}

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An operating system call failed on a file of the folder.
-    #[error("{action} {}: {source}", path.display())]
+    #[error("{action} {}", path.display())]
     Io {
         /// What was attempted, as a verb with its object's kind: `create`, `write`, `read`, ...
         action: &'static str,

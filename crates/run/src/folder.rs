@@ -59,17 +59,10 @@ impl RunFolder {
         let directory =
             directory.map_or_else(|| default_directory(&run.experiment), Path::to_path_buf);
         let partial = begin(&directory, existing)?;
-        write_json(&partial.join("run.json"), &run)?;
-        let path = partial.join("samples.csv");
-        let file = File::create(&path).map_err(|e| Error::io("create", &path, e))?;
-        // If the file system has no locks, a second run of the same name may take the empty folder.
-        let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
-        let mut samples = csv::WriterBuilder::new()
-            .has_headers(false)
-            .from_writer(file);
-        samples
-            .write_record(COLUMNS)
-            .map_err(|e| csv_error(&path, e))?;
+        let samples = first_files(&partial, &run).inspect_err(|_| {
+            // As on a full disk: an empty run folder would be in the way of the next run.
+            let _ = fs::remove_dir_all(&partial);
+        })?;
         Ok(Self {
             directory,
             partial,
@@ -173,7 +166,7 @@ impl Drop for RunFolder {
         if self.finished {
             return;
         }
-        let _ = self.samples.flush();
+        let flushed = self.samples.flush().is_ok();
         if !self.is_ours() {
             // The folder may belong to another run now.
             let lost = Error::Taken(self.partial.clone());
@@ -184,8 +177,36 @@ impl Drop for RunFolder {
             let _ = fs::remove_dir_all(&self.partial);
             return;
         }
-        tell_incomplete(self.appended, &self.partial);
+        let kept = if flushed {
+            self.appended
+        } else {
+            whole_rows(&self.partial.join("samples.csv"))
+        };
+        tell_incomplete(kept, &self.partial);
     }
+}
+
+/// Number of samples in a file whose last row may be cut off.
+fn whole_rows(path: &Path) -> u64 {
+    let bytes = fs::read(path).unwrap_or_default();
+    let lines = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+    lines.saturating_sub(1)
+}
+
+/// Writes the record, and the samples' column names, which may still be buffered.
+fn first_files(partial: &Path, run: &Run) -> Result<csv::Writer<File>, Error> {
+    write_json(&partial.join("run.json"), run)?;
+    let path = partial.join("samples.csv");
+    let file = File::create(&path).map_err(|e| Error::io("create", &path, e))?;
+    // If the file system has no locks, a second run of the same name may take the empty folder.
+    let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    let mut samples = csv::WriterBuilder::new()
+        .has_headers(false)
+        .from_writer(file);
+    samples
+        .write_record(COLUMNS)
+        .map_err(|e| csv_error(&path, e))?;
+    Ok(samples)
 }
 
 fn tell_incomplete(samples: u64, partial: &Path) {

@@ -31,7 +31,8 @@ pub struct Sample {
     pub unit: String,
     /// The figure; empty if it could not be measured.
     pub value: Option<f64>,
-    /// Time of the sample, nanoseconds since the run began (monotonic clock); empty if unknown.
+    /// Time of the sample, nanoseconds since the run began (monotonic clock), or of a periodic job's planned release since
+    /// the first one of its case and repeat; empty if unknown.
     pub t_ns: Option<u64>,
 }
 
@@ -64,7 +65,7 @@ impl Sample {
         self
     }
 
-    /// The same sample, taken `t_ns` nanoseconds after the run began.
+    /// The same sample with its time, [`t_ns`](Self::t_ns).
     #[must_use]
     pub fn at_ns(mut self, t_ns: u64) -> Self {
         self.t_ns = Some(t_ns);

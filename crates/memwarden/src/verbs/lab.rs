@@ -696,7 +696,7 @@ fn clean() -> anyhow::Result<ExitCode> {
     let cache = Cache::of_user()?;
     let freed = cache.clean()?;
     outln!(
-        "removed {} ({} MB)",
+        "emptied {} ({} MB)",
         cache.root().display(),
         megabytes(freed)
     )?;
