@@ -10,7 +10,7 @@ pub enum Error {
     #[error(transparent)]
     Run(#[from] memwarden_run::Error),
     /// A file of the report cannot be written.
-    #[error("{action} {}: {source}", path.display())]
+    #[error("{action} {}", path.display())]
     Io {
         /// What was attempted.
         action: &'static str,

@@ -45,13 +45,13 @@ struct Fact {
     value: String,
 }
 
-/// Renders the report of a run folder: `report.html` and `plots/*.svg` in it. Returns the page's path.
+/// Renders the report of a run in its folder: `report.html` and `plots/*.svg`. Returns the page's path.
 ///
 /// # Errors
-/// The folder cannot be read or written.
-pub fn render(directory: &Path) -> Result<PathBuf, Error> {
-    let recorded = Recorded::read(directory)?;
-    let figures = figures(&recorded);
+/// The folder cannot be written.
+pub fn render(recorded: &Recorded) -> Result<PathBuf, Error> {
+    let directory = &recorded.directory;
+    let figures = figures(recorded);
     let plots = directory.join("plots");
     if !figures.is_empty() {
         fs::create_dir_all(&plots).map_err(|source| Error::Io {
@@ -66,7 +66,7 @@ pub fn render(directory: &Path) -> Result<PathBuf, Error> {
             &figure.chart.draw(Layout::Wide).standalone(),
         )?;
     }
-    let page = page(&recorded, &figures)?;
+    let page = page(recorded, &figures)?;
     let path = directory.join("report.html");
     write(&path, &page)?;
     Ok(path)
@@ -75,19 +75,15 @@ pub fn render(directory: &Path) -> Result<PathBuf, Error> {
 /// Renders several runs side by side into one page.
 ///
 /// # Errors
-/// A folder cannot be read, or the page not written.
-pub fn side_by_side(directories: &[PathBuf], page: &Path) -> Result<(), Error> {
-    let runs = directories
-        .iter()
-        .map(|d| Recorded::read(d))
-        .collect::<Result<Vec<_>, _>>()?;
-    let mut all = vec![differences_table(&runs)];
+/// The page cannot be written.
+pub fn side_by_side(runs: &[Recorded], page: &Path) -> Result<(), Error> {
+    let mut all = vec![differences_table(runs)];
     all.retain(|table| !table.rows.is_empty());
-    all.push(side_by_side_table(&runs));
-    if let [first, second] = runs.as_slice() {
+    all.push(side_by_side_table(runs));
+    if let [first, second] = runs {
         all.push(compare_table(first, second));
     }
-    let figures = beside_figures(&runs);
+    let figures = beside_figures(runs);
     let facts: Vec<_> = runs
         .iter()
         .map(|r| Fact {
@@ -101,12 +97,10 @@ pub fn side_by_side(directories: &[PathBuf], page: &Path) -> Result<(), Error> {
             notes.push(note);
         }
     }
-    let names: Vec<_> = directories
-        .iter()
-        .map(|d| d.display().to_string())
-        .collect();
+    let names = runs.iter().map(|run| run.directory.display().to_string());
+    let names: Vec<_> = names.collect();
     let context = context! {
-        title => title_of(&runs),
+        title => title_of(runs),
         experiment => "comparison",
         facts, notes,
         statistics => glued(notes::STATISTICS),

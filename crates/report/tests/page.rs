@@ -47,6 +47,10 @@ fn parse(text: &str) -> roxmltree::Document<'_> {
 }
 
 /// Checks that nothing is fetched: no external addresses except the XML namespaces, and no script.
+fn read(directory: &Path) -> Recorded {
+    Recorded::read(directory).unwrap()
+}
+
 fn check_alone(text: &str) {
     let without_names = text.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
     for forbidden in [
@@ -61,7 +65,7 @@ fn pages_are_well_formed_and_self_contained() {
     let temp = tempfile::tempdir().unwrap();
     for name in RUNS {
         let directory = copy(name, &temp);
-        let page = render(&directory).unwrap();
+        let page = render(&read(&directory)).unwrap();
         let text = fs::read_to_string(page).unwrap();
         check_alone(&text);
         let page = parse(&text);
@@ -98,7 +102,7 @@ fn pages_are_well_formed_and_self_contained() {
 #[test]
 fn a_wide_table_has_a_wide_sheet_in_print() {
     let temp = tempfile::tempdir().unwrap();
-    let text = fs::read_to_string(render(&copy("mmap", &temp)).unwrap()).unwrap();
+    let text = fs::read_to_string(render(&read(&copy("mmap", &temp))).unwrap()).unwrap();
     assert!(
         text.contains("@page wide{size:A4 landscape") && text.contains(".tables.wide{page:wide}")
     );
@@ -128,7 +132,7 @@ fn plots_are_complete_pictures() {
     let temp = tempfile::tempdir().unwrap();
     for name in RUNS {
         let directory = copy(name, &temp);
-        render(&directory).unwrap();
+        render(&read(&directory)).unwrap();
         for entry in fs::read_dir(directory.join("plots")).unwrap() {
             let text = fs::read_to_string(entry.unwrap().path()).unwrap();
             check_alone(&text);
@@ -204,7 +208,7 @@ fn every_mark_has_a_name() {
 fn hostile_names_stay_words() {
     let temp = tempfile::tempdir().unwrap();
     let directory = copy("other", &temp);
-    let page = fs::read_to_string(render(&directory).unwrap()).unwrap();
+    let page = fs::read_to_string(render(&read(&directory)).unwrap()).unwrap();
     assert!(!page.contains("<script"));
     assert!(page.contains("&lt;script&gt;"));
     assert!(
@@ -217,14 +221,14 @@ fn hostile_names_stay_words() {
 fn rendering_again_gives_the_same_page() {
     let temp = tempfile::tempdir().unwrap();
     let directory = copy("bench-guard", &temp);
-    let first = fs::read(render(&directory).unwrap()).unwrap();
-    assert_eq!(fs::read(render(&directory).unwrap()).unwrap(), first);
+    let first = fs::read(render(&read(&directory)).unwrap()).unwrap();
+    assert_eq!(fs::read(render(&read(&directory)).unwrap()).unwrap(), first);
 }
 
 #[test]
 fn runs_beside_each_other_share_a_page() {
     let temp = tempfile::tempdir().unwrap();
-    let runs = [copy("interfere", &temp), copy("realtime", &temp)];
+    let runs = ["interfere", "realtime"].map(|name| read(&copy(name, &temp)));
     let page = temp.path().join("both.html");
     side_by_side(&runs, &page).unwrap();
     let text = fs::read_to_string(page).unwrap();

@@ -11,7 +11,7 @@ use memwarden_run::Summary;
 /// summary as JSON.
 #[cfg(feature = "host")]
 pub fn tell(folder: &Path, summary: &Summary, as_json: bool) -> Result<()> {
-    let page = memwarden_report::render(folder)?;
+    let page = memwarden_report::render(&memwarden_run::Recorded::read(folder)?)?;
     if as_json {
         return outln!("{}", serde_json::to_string_pretty(summary)?);
     }

@@ -94,9 +94,10 @@ fn comparison(args: &Args, a: &Path, b: &Path) -> Result<()> {
         return print(&format!("{}\n", serde_json::to_string_pretty(&printed)?));
     }
     print(&compare_table(&first, &second).to_text(width()))?;
-    differences(&[first, second])?;
+    let runs = [first, second];
+    differences(&runs)?;
     if let Some(page) = &args.page {
-        side_by_side(&[a.into(), b.into()], page)?;
+        side_by_side(&runs, page)?;
         print(&format!("\nPage: {}\n", page.display()))?;
     }
     Ok(())
@@ -181,7 +182,7 @@ fn again(args: &Args) -> Result<()> {
         }
     }
     for recorded in &runs {
-        let page = render(&recorded.directory)?;
+        let page = render(recorded)?;
         if args.png {
             png_of_plots(&recorded.directory)?;
         }
@@ -201,7 +202,7 @@ fn again(args: &Args) -> Result<()> {
         differences(&runs)?;
     }
     if let Some(page) = &args.page {
-        side_by_side(&args.directories, page)?;
+        side_by_side(&runs, page)?;
         print(&format!("Side by side: {}\n", page.display()))?;
     }
     Ok(())
