@@ -76,6 +76,11 @@ static void carry_out(struct mg_core *core, enum mw_action action, u64 now)
 	case MW_RUN:
 		break;
 	case MW_THROTTLE:
+		/* The thread has not run since a trial: the wait for this throttle begins now. */
+		if (unlikely(core->trial)) {
+			core->trial = false;
+			core->waiting = false;
+		}
 		core->stats.throttled_periods++;
 		core->throttled_since = now;
 		mg_throttle(core);
@@ -490,6 +495,8 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 	u64 used[MW_RESOURCES] = {}, assigned[MW_RESOURCES] = {};
 	u64 allowed[MW_RESOURCES] = {}, resting[MW_RESOURCES] = {};
 	bool throttled = policy->throttled, best_effort = policy->best_effort;
+	/* The timer of a deferred throttle came too late for it: what the tasks used is owed. */
+	bool overdue = core->deferred && !throttled && !mw_load(&policy->rt);
 	u64 epoch = mg_epoch(core), throttled_ns = 0, periods, last = core->number;
 	u64 since;
 	enum mw_action action;
@@ -525,7 +532,9 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 	for (r = 0; r < mg_guard.resources; r++) {
 		core->counter[r].begin += used[r];
 		average(&core->counter[r], used[r], since, periods);
-		if (throttled)
+		if (overdue)
+			core->counter[r].held = U64_MAX;
+		if (throttled || overdue)
 			book_stop(core, r, used[r], assigned[r], allowed[r]);
 		book_resource(core, r, used[r], assigned[r], resting[r], periods,
 			      best_effort);
@@ -562,6 +571,12 @@ static void start_timer(struct mg_core *core, u64 at)
 	hrtimer_start(&core->timer, ns_to_ktime(at), HRTIMER_MODE_ABS_PINNED_HARD);
 }
 
+/* Is the core held for measurement? Its timer then ends the trial, see release_trial(). */
+static bool is_tried(const struct mg_core *core)
+{
+	return core->trial && core->hold;
+}
+
 static void core_used_up(struct mg_core *core, u64 now);
 
 /*
@@ -574,6 +589,9 @@ static void look_again(struct mg_core *core, u64 now, bool idle, bool chunk_used
 	bool too_soon;
 	u64 next;
 
+	/* A trial needs its timer; when it ends, the core looks. */
+	if (unlikely(is_tried(core)))
+		return;
 	begin_period(core, now, 0, idle);
 	/* Clear them in the middle of a period, too: the next one may be far away. */
 	if (unlikely(READ_ONCE(core->reset)))
@@ -591,6 +609,17 @@ static void look_again(struct mg_core *core, u64 now, bool idle, bool chunk_used
 /* Long enough for the thread to halt, even if its CPU is the one that this code runs on. */
 #define TRIAL_NS (100 * NSEC_PER_USEC)
 #define TRIALS 10
+/* Code that cannot be preempted, such as the end of a mapping, may take longer. */
+#define TRIAL_WAITS 100
+
+static void begin_try(struct mg_core *core)
+{
+	int r;
+
+	for (r = 0; r < MW_RESOURCES; r++)
+		core->counter[r].tried_at = core->counter[r].begin +
+					    mg_counter_used(&core->counter[r]);
+}
 
 /*
  * An event that a halted core counts every 20 ns or more often measures time, not traffic. Its
@@ -615,6 +644,9 @@ static void release_trial(struct mg_core *core, u64 now)
 	begin_period(core, now, 0, false);
 	core->quiet = false;
 	core->chunks = false;
+	/* The tasks run on, and an overflow during the trial had no effect. */
+	if (core->waiting)
+		count_and_arm(core);
 }
 
 /* The slow path. Returns when the timer expires next; U64_MAX: never. */
@@ -624,7 +656,13 @@ static noinline u64 end_period(struct mg_core *core, u64 now)
 	u64 epoch = core->policy.epoch;
 	bool idle = core_is_idle();
 
-	if (unlikely(core->trial && core->hold)) {
+	if (unlikely(is_tried(core))) {
+		/* What the tasks have used meanwhile does not belong to a stop. */
+		if (core->waiting && core->waits_left) {
+			core->waits_left--;
+			begin_try(core);
+			return now + TRIAL_NS;
+		}
 		release_trial(core, now);
 		return core->next;
 	}
@@ -632,8 +670,8 @@ static noinline u64 end_period(struct mg_core *core, u64 now)
 		/* The thread has run and left meanwhile. */
 		if (now < core->run_until && core->run_until < core->next)
 			return core->run_until;
-		core->deferred = false;
 		if (now < core->next) {
+			core->deferred = false;
 			core_used_up(core, now);
 			return core->next;
 		}
@@ -641,6 +679,7 @@ static noinline u64 end_period(struct mg_core *core, u64 now)
 	if (unlikely(late >= core->period_ns))
 		core->stats.missed_periods += div64_u64(late, core->period_ns);
 	begin_period(core, now, late, idle);
+	core->deferred = false;
 	next = next_look(core, now, idle);
 	if (!core->light && !core->quiet && core->policy.epoch != epoch)
 		mg_begin_steady(core);
@@ -1009,6 +1048,61 @@ void mg_unwatch_switches(void)
 	tracepoint_synchronize_unregister();
 }
 
+/* ---- events that the regulator itself causes ---- */
+
+/* Is the core in a period that the policy knows, and neither held nor about to be? */
+static bool may_be_tried(const struct mg_core *core)
+{
+	if (core->hold || core->waiting || core->leaving_hold || core->deferred)
+		return false;
+	return !core->policy.exhausted && (core->quiet || core->number == core->begun);
+}
+
+/*
+ * See try_throttle(). The trial has the core's timer, as if the core had none, until
+ * release_trial().
+ */
+static void begin_trial(struct mg_core *core)
+{
+	if (core->trial || core->tried || !may_be_tried(core))
+		return;
+	mg_book_passed(core);
+	core->quiet = true;
+	core->trial = true;
+	core->waits_left = TRIAL_WAITS;
+	begin_try(core);
+	mg_throttle(core);
+	start_timer(core, ktime_get_ns() + TRIAL_NS);
+}
+
+static void trial_wanted(void *info)
+{
+	struct mg_core *core = info;
+
+	if (core->regulated)
+		begin_trial(core);
+}
+
+/*
+ * The interrupt, the wake-up and the switch of a throttle cause events, and the core is charged for
+ * them. One throttle without need shows how many they are at its start and at its end, since a
+ * budget must leave something for the tasks. Code that cannot be preempted may keep the thread from
+ * the core; the trial is then repeated.
+ */
+static void try_throttle(struct mg_core *core)
+{
+	int left, i;
+
+	for (left = TRIALS; left; left--) {
+		smp_call_function_single(core->cpu, trial_wanted, core, true);
+		for (i = 0; i < 100 && READ_ONCE(core->trial); i++)
+			usleep_range(100, 200);
+		if (READ_ONCE(core->tried))
+			break;
+		usleep_range(2000, 3000);
+	}
+}
+
 /* ---- coming and going ---- */
 
 static int open_counters(struct mg_core *core)
@@ -1075,43 +1169,8 @@ static void begin_regulation(void *info)
 	core->quiet = needs_no_timer(core, false);
 	if (!core->quiet)
 		start_timer(core, core->next);
-}
-
-/* ---- events that the regulator itself causes ---- */
-
-static void begin_trial(void *info)
-{
-	struct mg_core *core = info;
-	int r;
-
-	if (!core->regulated || !core->quiet)
-		return;
-	core->trial = true;
-	core->tried = false;
-	for (r = 0; r < MW_RESOURCES; r++)
-		core->counter[r].tried_at = core->counter[r].begin +
-					    mg_counter_used(&core->counter[r]);
-	mg_throttle(core);
-	start_timer(core, ktime_get_ns() + TRIAL_NS);
-}
-
-/*
- * The interrupt, the wake-up and the switch of a throttle cause events, and the core is charged for
- * them. One throttle without need shows how many they are at its start and at its end, since a
- * budget must leave something for the tasks. Code that cannot be preempted may keep the thread from
- * the core; the trial is then repeated.
- */
-static void try_throttle(struct mg_core *core)
-{
-	int left, i;
-
-	for (left = TRIALS; left && !READ_ONCE(core->tried); left--) {
-		smp_call_function_single(core->cpu, begin_trial, core, true);
-		for (i = 0; i < 100 && READ_ONCE(core->trial); i++)
-			usleep_range(100, 200);
-		if (!READ_ONCE(core->tried))
-			usleep_range(2000, 3000);
-	}
+	/* The first one precedes the first stop: a small budget leaves few other moments. */
+	begin_trial(core);
 }
 
 /**

@@ -183,6 +183,7 @@ struct mg_core {
 	bool deferred; /* budget used up; the throttle is due at @run_until */
 	bool trial; /* a throttle for measurement, see try_throttle() */
 	bool tried; /* a trial has shown what a throttle uses */
+	unsigned int waits_left; /* how often the trial may still wait for its thread */
 	unsigned int clock_seq; /* sequence count of the read of the clock fields below */
 	u64 generation; /* of the clock; its budgets are in force */
 	u64 number; /* of the current period */

@@ -64,16 +64,24 @@ else
 fi
 
 modprobe memwarden_pmu
-modprobe memguard g_read_counter_id=0xfa11
 core 2 0
+modprobe memguard g_read_counter_id=0xfa11
 echo 1 >/sys/module/memwarden_pmu/parameters/taken
 core 2 1
 sleep 2
 check "a core that comes online while its counter is taken is not regulated" "setting online" 0 "^0-1,3$"
 check "  which the log says" "dmesg" 0 "a core that came online is not regulated, as another user has its counter .error -16.: next attempt in 2 s"
+# Nothing has shown yet what a throttle uses there. A busy core with a limit always has a timer.
+check "  any budget is accepted for it" "set_to limit 'cpu2 events 100'" 0 ""
+"$(dirname "$0")/hog" other 2 &
+pids="$pids $!"
 echo 0 >/sys/module/memwarden_pmu/parameters/taken
 sleep 4
-check "  and is when it is free again" "until_online 0-3" 0 "^0-3$"
+check "  and is when it is free again" "until_online 0-3; usleep 300000" 0 "^0-3$"
+check "  a busy one is tried before its first stop: the log says that its budget is too small" "dmesg" 0 \
+	"CPU2 came online with a budget of 100 events per period, which is too small: give it [0-9]+ or more"
+check "  and the smallest one is accepted" "set_to limit \"cpu2 events \$(setting least_events)\"" 0 ""
+stop_traffic
 check "unloads" "unload" 0 ""
 
 # Another core's failure lasts: its PMU has no such field.

@@ -65,15 +65,19 @@ kicks() {
 check "$((cycles * 10)) kicks of all cores beside the cores' own" "kicks $((cycles * 10))" 0 ""
 set_to control "exclusive 0"
 set_to control "period_us 1000"
-# Large enough that none is used up within the shortest run. A timer of the host's time ends
-# the run, so it is late when the host is busy.
-set_to limit "events 20 20 20 20"
+# Without a limit a core owes nothing for the periods above.
+set_to limit "max max max max"
+# The shortest run in a period is ended by a timer, which is late when the host is busy. It takes up
+# to an eighth of the period; no core has so many faults in that time. What is used before the
+# budget is used up needs no timer.
+set_to limit "events 60 60 60 60"
 figures_over 300
 for c in 0 1 2 3; do
 	# A host that has other work to do runs a core late: missed periods are counted, too.
 	check "  after which core $c has periods" \
 		"is $(($(stat $c periods) + $(stat $c missed_periods))) -gt 200" 0 yes
-	check "  and stays within its budget" "is $(stat $c used read) -le $((20 * $(stat $c periods) + 200))" 0 yes
+	# A sum over all periods would hide it: on a busy host a core that is never held uses less.
+	check "  and stays within its budget in each one" "is $(stat $c used_max read) -le 80" 0 yes
 done
 stop_traffic
 unload
