@@ -65,9 +65,15 @@ unsigned long cftu_copy_to_user(void __user *to, const void *from, unsigned long
  *
  * It counts against the task's RLIMIT_MEMLOCK. May sleep.
  *
+ * Copies find what the task sees there, as long as it keeps the mapping. For that, private
+ * memory that was never written gets pages of its own, also without @writable, and also where
+ * it maps a file: later changes of the file don't show any more. Before Linux 6.2 private huge
+ * pages (hugetlb) that are read-only can't be pinned. The memory of shared mappings stays the
+ * file's; without @writable they may be read-only.
+ *
  * Return: the pinned memory, for cftu_unpin(), or an ERR_PTR(): -EINVAL for a range that is
  * empty, wraps or is longer than CFTU_LENGTH_MAX, -ENOMEM above the limit, -EFAULT if the
- * memory does not exist.
+ * memory does not exist, or can't be pinned.
  */
 struct cftu_pinned *cftu_pin(unsigned long address, size_t bytes, bool writable);
 

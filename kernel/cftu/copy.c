@@ -26,6 +26,7 @@
 #include <linux/vmalloc.h>
 
 #include "channel.h"
+#include "compat.h"
 #include "copy.h"
 #include "flush.h"
 #include "hold.h"
@@ -607,19 +608,24 @@ static void unpin_pages(struct page **pages, unsigned long count, bool writable)
 /* Pins all pages, or none. Returns 0 or an errno. */
 static int pin_pages(struct cftu_pinned *pinned)
 {
-	unsigned int flags = FOLL_LONGTERM | (pinned->writable ? FOLL_WRITE : 0);
-	unsigned long start = pinned->address & PAGE_MASK, done;
-	int got, err = 0;
+	unsigned long done, part, at = pinned->address & PAGE_MASK;
+	struct page **pages = pinned->pages;
+	long got;
+	int err = 0;
 
 	for (done = 0; done < pinned->count && !err; done += got) {
-		got = pin_user_pages_fast(start + done * PAGE_SIZE,
-					  min_t(unsigned long, pinned->count - done, ROUND_PAGES),
-					  flags, pinned->pages + done);
+		part = min_t(unsigned long, pinned->count - done, ROUND_PAGES);
+		if (pinned->writable)
+			got = pin_user_pages_fast(at, part, FOLL_LONGTERM | FOLL_WRITE, pages);
+		else
+			got = cftu_pin_to_read(at, part, pages);
 		if (got <= 0)
 			break;
+		at += got * PAGE_SIZE;
 		/* The CPU's copies of pinned memory don't check tags either. */
-		if (cftu_pages_have_tags(pinned->pages + done, got))
+		if (cftu_pages_have_tags(pages, got))
 			err = -EOPNOTSUPP;
+		pages += got;
 		cond_resched();
 	}
 	if (!err && done < pinned->count)

@@ -121,6 +121,8 @@ struct cftu_region {
  * @bytes: 1 to CFTU_LENGTH_MAX; counts against RLIMIT_MEMLOCK
  * @flags: CFTU_WRITABLE: copies may write to it
  * @id: out: for @pin of copies, and for CFTU_UNPIN
+ *
+ * Private memory gets pages of its own first, and then no longer follows a file that it maps.
  */
 struct cftu_pin {
 	__u64 address;
