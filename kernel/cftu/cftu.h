@@ -37,9 +37,10 @@ void cftu_stop(void);
  * @from: memory of the calling task
  * @bytes: how many, any number
  *
- * The result is copy_from_user()'s in all cases, even if the engine fails. It
- * may be called wherever copy_from_user() may; the CPU copies if the caller
- * can't sleep, and memory outside the linear map (vmalloc()ed, on the stack).
+ * The result is copy_from_user()'s in all cases, even if the engine fails, unless the task has
+ * a fatal signal: then the copy ends, and its rest counts as not copied. It may be called
+ * wherever copy_from_user() may; the CPU copies if the caller can't sleep, and memory outside
+ * the linear map (vmalloc()ed, on the stack).
  *
  * Return: the bytes, at the end, that could not be copied; they are zeroed.
  */
@@ -92,7 +93,8 @@ void cftu_unpin(struct cftu_pinned *pinned);
  *
  * May sleep. The CPU copies memory outside the linear map.
  *
- * Return: 0, or -EINVAL for a range that is not inside.
+ * Return: 0, -EINVAL for a range that is not inside, or -EINTR if the task has a fatal signal:
+ * then not all is copied.
  */
 int cftu_copy_from_pinned(void *to, struct cftu_pinned *from, size_t offset, size_t bytes);
 
@@ -105,8 +107,8 @@ int cftu_copy_from_pinned(void *to, struct cftu_pinned *from, size_t offset, siz
  *
  * May sleep.
  *
- * Return: 0, -EINVAL for a range that is not inside, -EPERM for memory that was
- * not pinned to be written to.
+ * Return: as cftu_copy_from_pinned(), and -EPERM for memory that was not pinned to be written
+ * to.
  */
 int cftu_copy_to_pinned(struct cftu_pinned *to, size_t offset, const void *from, size_t bytes);
 

@@ -8,6 +8,9 @@
  * a wait for mmap_lock, since another process may decide how long that takes (FUSE,
  * userfaultfd). Held memory can be copied whatever happens to the mapping: by the engine,
  * or, if it can't or fails, by CPU through the same pages.
+ *
+ * A fatal signal ends a copy between two of its transfers, or rounds of the CPU: the rest is
+ * not copied. A transfer itself is awaited, since the engine writes until its end.
  */
 #include <linux/highmem.h>
 #include <linux/kasan-checks.h>
@@ -20,6 +23,7 @@
 #include <linux/percpu.h>
 #include <linux/preempt.h>
 #include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
 #include <linux/sizes.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
@@ -158,24 +162,29 @@ void cftu_clear(void *memory, size_t bytes)
 	}
 }
 
-/* cpu_copy() for a caller that may sleep, with cond_resched() between rounds. */
+/* Ends a copy after @done bytes: clears the rest. Returns the bytes that were not copied. */
+static unsigned long end_copy(void *kernel, unsigned long done, unsigned long bytes,
+			      enum cftu_direction direction)
+{
+	if (direction == CFTU_FROM_USER)
+		cftu_clear(kernel + done, bytes - done);
+	return bytes - done;
+}
+
+/* cpu_copy() for a caller that may sleep, until a fatal signal. */
 static unsigned long cpu_copy_in_rounds(void *kernel, unsigned long user, unsigned long bytes,
 					enum cftu_direction direction)
 {
 	unsigned long done, part, left;
 
-	for (done = 0; done < bytes; done += part) {
+	for (done = 0; done < bytes && !fatal_signal_pending(current); done += part) {
 		part = min_t(unsigned long, bytes - done, ROUND_BYTES);
 		left = cpu_copy(kernel + done, user + done, part, direction);
-		if (left) {
-			done += part - left;
-			if (direction == CFTU_FROM_USER)
-				cftu_clear(kernel + done, bytes - done);
-			return bytes - done;
-		}
+		if (left)
+			return end_copy(kernel, done + part - left, bytes, direction);
 		cond_resched();
 	}
-	return 0;
+	return end_copy(kernel, done, bytes, direction);
 }
 
 /*
@@ -203,14 +212,13 @@ static void advance(struct span *span, size_t bytes)
 	span->at %= PAGE_SIZE;
 }
 
-/* Copies the span's next @bytes by CPU. */
-static void span_by_cpu(struct span *span, size_t bytes)
+/* Copies the span's next @bytes by CPU, until a fatal signal. Returns how many it copied. */
+static size_t span_by_cpu(struct span *span, size_t bytes)
 {
-	size_t part;
+	size_t done, part;
 
-	COUNT(cpu_bytes, bytes);
-	for (; bytes; bytes -= part) {
-		part = min_t(size_t, bytes, PAGE_SIZE - span->at);
+	for (done = 0; done < bytes && !fatal_signal_pending(current); done += part) {
+		part = min_t(size_t, bytes - done, PAGE_SIZE - span->at);
 		if (span->direction == CFTU_FROM_USER)
 			memcpy_from_page(span->kernel, *span->pages, span->at, part);
 		else
@@ -218,6 +226,8 @@ static void span_by_cpu(struct span *span, size_t bytes)
 		advance(span, part);
 		cond_resched();
 	}
+	COUNT(cpu_bytes, done);
+	return done;
 }
 
 /* Returns the page of kernel memory, or NULL where there is no such page. */
@@ -309,7 +319,7 @@ static size_t sum_of(const struct piece *pieces, unsigned int count)
 	return bytes;
 }
 
-/* Copies the unaligned head by CPU, or else makes one transfer. */
+/* Copies the unaligned head by CPU, or else makes one transfer; nothing after a fatal signal. */
 static void span_step(struct span *span)
 {
 	struct piece pieces[TRANSFER_PIECES];
@@ -320,15 +330,16 @@ static void span_step(struct span *span)
 	u32 channel;
 
 	if (bytes) {
+		bytes = span_by_cpu(span, bytes);
 		COUNT(aligned_bytes, bytes);
-		span_by_cpu(span, bytes);
 		return;
 	}
-	cftu_policy_claim(&claim);
+	if (cftu_policy_claim(&claim))
+		return;
 	if (!claim.channel) {
 		cftu_policy_release(&claim);
-		COUNT(off_bytes, span->bytes);
-		span_by_cpu(span, span->bytes);
+		bytes = span_by_cpu(span, span->bytes);
+		COUNT(off_bytes, bytes);
 		return;
 	}
 	channel = claim.channel->index;
@@ -336,8 +347,8 @@ static void span_step(struct span *span)
 	if (!count) {
 		/* No kernel page that the engine may touch. */
 		cftu_policy_release(&claim);
-		COUNT(unpinned_bytes, span->bytes);
-		span_by_cpu(span, span->bytes);
+		bytes = span_by_cpu(span, span->bytes);
+		COUNT(unpinned_bytes, bytes);
 		return;
 	}
 	bytes = pieces[0].bytes;
@@ -353,18 +364,19 @@ static void span_step(struct span *span)
 		COUNT(engine_bytes, bytes);
 		break;
 	case TRANSFER_REFUSED:
+		bytes = span_by_cpu(span, bytes);
 		COUNT(refused_bytes, bytes);
-		span_by_cpu(span, bytes);
 		break;
 	case TRANSFER_FAILED:
 	case TRANSFER_LOST:
+		bytes = span_by_cpu(span, bytes);
 		COUNT(failed_bytes, bytes);
-		span_by_cpu(span, bytes);
 		break;
 	}
 }
 
-static void span_copy(struct span *span)
+/* Copies the span, until a fatal signal. Returns how many bytes. */
+static size_t span_copy(struct span *span)
 {
 	/* For architectures whose caches know a page by its virtual address. */
 	u8 *kernel = span->kernel;
@@ -372,10 +384,11 @@ static void span_copy(struct span *span)
 
 	if (is_vmalloc_addr(kernel))
 		flush_kernel_vmap_range(kernel, bytes);
-	while (span->bytes)
+	while (span->bytes && !fatal_signal_pending(current))
 		span_step(span);
 	if (is_vmalloc_addr(kernel) && span->direction == CFTU_FROM_USER)
 		invalidate_kernel_vmap_range(kernel, bytes);
+	return bytes - span->bytes;
 }
 
 /* True if this task may sleep here and has user memory. */
@@ -385,11 +398,11 @@ static bool may_wait(void)
 }
 
 /*
- * Copies a part, by the engine where it can. Returns false, with nothing copied, if its user
- * memory is not all present or may not be held.
+ * Copies a part, by the engine where it can. Returns how many bytes: 0 if its user memory is
+ * not all present or may not be held, and fewer than @bytes after a fatal signal.
  */
-static bool copy_part(void *kernel, unsigned long user, size_t bytes,
-		      enum cftu_direction direction, struct copied *copied)
+static size_t copy_part(void *kernel, unsigned long user, size_t bytes,
+			enum cftu_direction direction, struct copied *copied)
 {
 	bool write = direction == CFTU_TO_USER;
 	struct page *pages[PART_PAGES];
@@ -404,22 +417,23 @@ static bool copy_part(void *kernel, unsigned long user, size_t bytes,
 	unsigned int count = DIV_ROUND_UP(span.at + bytes, PAGE_SIZE);
 
 	if (!cftu_hold_pages(user, count, write, pages))
-		return false;
-	span_copy(&span);
+		return 0;
+	bytes = span_copy(&span);
 	cftu_release_pages(pages, count, write);
-	return true;
+	return bytes;
 }
 
-/* Copies parts until copy_part() refuses one. Returns the bytes copied. */
+/* Copies parts until copy_part() does not copy all of one. Returns the bytes copied. */
 static unsigned long copy_parts(void *kernel, unsigned long user, unsigned long bytes,
 				enum cftu_direction direction, struct copied *copied)
 {
-	unsigned long done, part;
+	unsigned long done, part, of_part;
 
 	for (done = 0; done < bytes; done += part) {
 		part = min_t(unsigned long, bytes - done, PART_BYTES);
-		if (!copy_part(kernel + done, user + done, part, direction, copied))
-			break;
+		of_part = copy_part(kernel + done, user + done, part, direction, copied);
+		if (of_part < part)
+			return done + of_part;
 		cond_resched();
 	}
 	return done;
@@ -454,17 +468,15 @@ unsigned long cftu_copy_user(void *kernel, unsigned long user, unsigned long byt
 		done += copy_parts(kernel + done, user + done, bytes - done, direction, copied);
 		if (done == bytes)
 			return 0;
+		if (fatal_signal_pending(current))
+			return end_copy(kernel, done, bytes, direction);
 		/* The CPU's copy fetches missing pages, or fails like copy_from_user(). */
 		part = min_t(unsigned long, bytes - done, PART_BYTES);
 		COUNT(unpinned_bytes, part);
 		left = cpu_copy(kernel + done, user + done, part, direction);
 		if (left)
-			break;
+			return end_copy(kernel, done + part - left, bytes, direction);
 	}
-	done += part - left;
-	if (!write)
-		cftu_clear(kernel + done, bytes - done);
-	return bytes - done;
 }
 
 unsigned long cftu_copy_for_kernel(void *kernel, unsigned long user, unsigned long bytes,
@@ -740,10 +752,10 @@ static int copy_held(void *kernel, struct cftu_pinned *pinned, size_t offset, si
 	if (engine_may_touch && page_of(kernel)) {
 		span_copy(&span);
 	} else {
+		bytes = span_by_cpu(&span, bytes);
 		COUNT(unpinned_bytes, bytes);
-		span_by_cpu(&span, bytes);
 	}
-	return 0;
+	return span.bytes ? -EINTR : 0;
 }
 
 int cftu_copy_pinned(void *kernel, struct cftu_pinned *pinned, size_t offset, size_t bytes,

@@ -21,6 +21,7 @@
 #include <linux/module.h>
 #include <linux/rwsem.h>
 #include <linux/sched.h>
+#include <linux/sched/signal.h>
 #include <linux/smp.h>
 
 #include "kernel-copies.h"
@@ -275,7 +276,7 @@ static struct channel *own_channel(unsigned int first)
 /*
  * Sleeps until a low channel's transfer may begin. Returns how many pieces fit. If none fits
  * into the rest of this low part, waits for the next one; if none fits into a whole low
- * part, allows one piece.
+ * part, allows one piece. A fatal signal ends the wait.
  */
 static unsigned int wait_for_low_part(struct channel *channel, unsigned int pieces)
 {
@@ -293,50 +294,70 @@ static unsigned int wait_for_low_part(struct channel *channel, unsigned int piec
 			if (fit || waited)
 				break;
 		}
-		if (waited == WINDOWS_AT_MOST)
+		if (waited == WINDOWS_AT_MOST || fatal_signal_pending(current))
 			break;
 		next = ns_to_ktime(now - part + state.quantum_high_ns +
 				   (part < state.quantum_high_ns ? 0 : window));
-		set_current_state(TASK_UNINTERRUPTIBLE);
+		set_current_state(TASK_KILLABLE);
 		schedule_hrtimeout_range(&next, 0, HRTIMER_MODE_ABS);
 	}
 	channel->counted.paused_ns += now - began;
 	return clamp_t(u64, fit, 1, pieces);
 }
 
-void cftu_policy_claim(struct claim *claim)
+/* Locks the claim's channel; no channel is left if it has died while this task waited. */
+static int lock_channel(struct claim *claim)
 {
-	down_read(&lock);
+	int err;
+
+	atomic_inc(&claim->channel->load);
+	err = rt_mutex_lock_killable(&claim->channel->lock);
+	if (!err && !claim->channel->dead)
+		return 0;
+	if (!err)
+		rt_mutex_unlock(&claim->channel->lock);
+	atomic_dec(&claim->channel->load);
+	claim->channel = NULL;
+	return err;
+}
+
+int cftu_policy_claim(struct claim *claim)
+{
+	int err = down_read_killable(&lock);
+
+	if (err)
+		return err;
 	switch (state.kind) {
 	case CFTU_POLICY_OFF:
 		claim->channel = NULL;
-		return;
+		break;
 	case CFTU_POLICY_SHARED:
 		claim->channel = least_loaded();
 		break;
 	default:
 		claim->channel = own_channel(state.channel_of[raw_smp_processor_id()]);
 	}
+	if (claim->channel)
+		err = lock_channel(claim);
+	if (err)
+		goto release;
 	if (!claim->channel)
-		return;
-	atomic_inc(&claim->channel->load);
-	rt_mutex_lock(&claim->channel->lock);
-	/* The channel may have died while this task waited. */
-	if (claim->channel->dead) {
-		rt_mutex_unlock(&claim->channel->lock);
-		atomic_dec(&claim->channel->load);
-		claim->channel = NULL;
-		return;
-	}
+		return 0;
 	claim->pieces = TRANSFER_PIECES;
 	claim->timeout_ns = clamp(READ_ONCE(timeout_ms), 1U, TIMEOUT_MS_MAX) * (u64)NSEC_PER_MSEC;
 	if (state.kind != CFTU_POLICY_PRIORITY || is_high(claim->channel->index))
-		return;
+		return 0;
 	/* Pauses stretch a transfer: add their share to the timeout. */
 	claim->timeout_ns += 2 * state.quantum_high_ns +
 		mul_u64_u64_div_u64(claim->timeout_ns, state.quantum_high_ns, state.quantum_low_ns);
 	if (!cftu_engine.can_pause)
 		claim->pieces = wait_for_low_part(claim->channel, claim->pieces);
+	if (!fatal_signal_pending(current))
+		return 0;
+	err = -EINTR;
+release:
+	cftu_policy_release(claim);
+	return err;
 }
 
 void cftu_policy_release(const struct claim *claim)

@@ -20,8 +20,11 @@ struct claim {
 	u64 timeout_ns;
 };
 
-/* May sleep until the channel is free and the policy lets it go. */
-void cftu_policy_claim(struct claim *claim);
+/*
+ * May sleep until the channel is free and the policy lets it go. Returns 0, or -EINTR after a
+ * fatal signal: nothing is claimed then.
+ */
+int cftu_policy_claim(struct claim *claim);
 /* Call it for claims without a channel too. */
 void cftu_policy_release(const struct claim *claim);
 

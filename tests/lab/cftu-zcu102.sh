@@ -24,6 +24,10 @@ check "exclusive: each CPU's copies use its own channel" \
 	"/host/lab/cftu-policies exclusive | awk '{ print \$4 }' | sort -u | tr '\n' ' '" 0 '^1 2 4 8 $'
 check "shared: all sixteen are used" "/host/lab/cftu-policies shared | awk '\$4 > 0' | wc -l" 0 '^16$'
 check "policies change under traffic" "/host/lab/cftu-policies switch $((operations / 100))" 0 'times'
+for way in engine pinned; do
+	check "a process that is killed while it waits for a low part: its copy ends, $way" \
+		"/host/lab/cftu-killed $way" 0 ', then killed'
+done
 rmmod cftu
 
 # A late interrupt counts as a transfer that hangs. Last, since cftu then stays loaded.

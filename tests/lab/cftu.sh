@@ -78,6 +78,12 @@ check "a threshold can be set" "echo 4096 >$parameters/min_bytes && cat $paramet
 check "no request causes a kernel warning" "/host/lab/cftu-ioctls $operations 1" 0 'requests, [0-9]+ of them taken'
 check "policies change under traffic" "fresh channels=4 '' && /host/lab/cftu-policies switch $((operations / 100))" 0 'times'
 
+# A process that is killed during a copy.
+fresh channels=4 ''
+for way in engine pinned cpu off; do
+	check "a process that is killed: its copy ends, $way" "/host/lab/cftu-killed $way" 0 ', then killed'
+done
+
 # Loading and unloading.
 cycle() {
 	i=0

@@ -156,7 +156,8 @@ enum cftu_engine {
  * @flags: CFTU_UNCACHED
  * @pin: id of pinned memory; 0: the memory is pinned for this copy only
  * @not_copied: out: bytes at the end that were not copied, as copy_from_user()
- *	returns them; the request succeeds
+ *	returns them; the request succeeds. A fatal signal ends the copy, too;
+ *	with @pin the request then fails with EINTR
  * @engine_bytes: out: bytes that the engine copied
  * @begin_ns: out: CLOCK_MONOTONIC before the copy
  * @end_ns: out: CLOCK_MONOTONIC after it
