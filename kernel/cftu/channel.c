@@ -94,7 +94,8 @@ static void drop_descriptor(struct channel *channel)
 
 /*
  * A descriptor's ticket names its transfer, channel and piece, so that a duplicate or late
- * callback cannot end another one.
+ * callback cannot end another one. All tickets are taken back before the channel's next
+ * transfer.
  */
 #define PIECE_BITS 4
 #define CHANNEL_BITS 6
@@ -288,9 +289,28 @@ bool cftu_engine_may_keep(struct page *page)
 	return cftu_engine.known->stops || (!PageSlab(page) && page_count(page));
 }
 
-/* Handles a transfer that has not ended in time. */
+/*
+ * Takes back the tickets of a terminated transfer. A callback that comes later finds none; one
+ * under way, which has its ticket, is awaited, so that it does not end the next transfer.
+ * Returns true if a descriptor had not ended.
+ */
+static bool take_tickets(struct channel *channel, unsigned int count)
+{
+	bool any = false;
+	unsigned int i;
+
+	for (i = 0; i < count; i++)
+		if (claim_piece_end(channel, i, ticket_of(channel, i))) {
+			any = true;
+			drop_descriptor(channel);
+		}
+	wait_for_completion(&channel->ended);
+	return any;
+}
+
+/* Handles a transfer that has not ended in time. @hung: false if it has ended meanwhile. */
 static enum transfer_end time_out(struct channel *channel, const struct piece *pieces,
-				  unsigned int count, u64 timeout_ns)
+				  unsigned int count, u64 timeout_ns, bool *hung)
 {
 	channel->counted.timeouts++;
 	pr_warn_ratelimited("%s: a transfer has not ended after %llu ms\n", channel->counted.name,
@@ -298,8 +318,10 @@ static enum transfer_end time_out(struct channel *channel, const struct piece *p
 	/* Worth trying even if the driver is not known to stop the hardware. */
 	if (channel->dma->device->device_terminate_all)
 		dmaengine_terminate_sync(channel->dma);
-	if (cftu_engine.known->stops)
+	if (cftu_engine.known->stops) {
+		*hung = take_tickets(channel, count);
 		return TRANSFER_FAILED;
+	}
 	abandon_transfer(channel, pieces, count);
 	return TRANSFER_LOST;
 }
@@ -337,6 +359,7 @@ enum transfer_end cftu_engine_transfer(struct channel *channel, const struct pie
 	u64 began = ktime_get_ns(), took;
 	unsigned long bytes = 0;
 	dma_cookie_t cookie = 0;
+	bool hung = false;
 
 	reinit_completion(&channel->ended);
 	channel->failed = false;
@@ -353,7 +376,7 @@ enum transfer_end cftu_engine_transfer(struct channel *channel, const struct pie
 	drop_descriptor(channel);
 
 	if (!wait_for_end(channel, bytes, cookie, timeout_ns)) {
-		end = time_out(channel, pieces, taken, timeout_ns);
+		end = time_out(channel, pieces, taken, timeout_ns, &hung);
 	} else if (READ_ONCE(channel->failed)) {
 		channel->counted.errors++;
 		end = TRANSFER_FAILED;
@@ -362,7 +385,7 @@ enum transfer_end cftu_engine_transfer(struct channel *channel, const struct pie
 		for (i = 0; i < taken; i++)
 			unmap_piece(channel, &pieces[i], i);
 	/* After unmapping, which needs the device that the channel has now. */
-	if (end == TRANSFER_FAILED && atomic_read(&channel->left))
+	if (hung)
 		request_again(channel);
 	if (end == TRANSFER_DONE && cftu_engine.compares && !pieces_are_equal(pieces, taken)) {
 		channel->counted.mismatches++;

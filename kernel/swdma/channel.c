@@ -93,7 +93,9 @@ static struct swdma_descriptor *begin_next(struct swdma_channel *channel)
 	channel->active = desc;
 	channel->begun++;
 	desc->runs_away = is_nth(channel->begun, READ_ONCE(swdma_faults.runaway));
-	desc->hangs = desc->runs_away || is_nth(channel->begun, READ_ONCE(swdma_faults.hang));
+	desc->late = is_nth(channel->begun, READ_ONCE(swdma_faults.late));
+	desc->hangs = desc->runs_away || desc->late ||
+		      is_nth(channel->begun, READ_ONCE(swdma_faults.hang));
 	fails = is_nth(channel->begun, READ_ONCE(swdma_faults.fail_every));
 	desc->silent = is_nth(channel->begun, READ_ONCE(swdma_faults.fail_silent));
 	desc->twice = is_nth(channel->begun, READ_ONCE(swdma_faults.twice));
@@ -157,21 +159,27 @@ static void step(struct swdma_channel *channel, struct swdma_descriptor *desc)
 	wake_up(&channel->settled);
 }
 
-/* Writes a terminated descriptor's rest when due. Return: ns until then, or NEVER. */
+/* Does what follows of a terminated descriptor when due. Return: ns until then, or NEVER. */
 static u64 finish_runaway(struct swdma_channel *channel)
 	__must_hold(&channel->lock)
 {
+	const struct dmaengine_result done = { .result = DMA_TRANS_NOERROR };
 	struct swdma_runaway runaway = channel->runaway;
 	u64 now = ktime_get_ns();
 
-	if (!runaway.length)
+	if (!runaway.due_ns)
 		return NEVER;
 	if (runaway.due_ns > now)
 		return runaway.due_ns - now;
-	channel->runaway.length = 0;
+	channel->runaway.due_ns = 0;
 	spin_unlock_irq(&channel->lock);
-	if (is_ram(runaway.from, runaway.length) && is_ram(runaway.to, runaway.length))
+	if (runaway.callback) {
+		local_bh_disable();
+		runaway.callback(runaway.param, &done);
+		local_bh_enable();
+	} else if (is_ram(runaway.from, runaway.length) && is_ram(runaway.to, runaway.length)) {
 		memcpy(phys_to_virt(runaway.to), phys_to_virt(runaway.from), runaway.length);
+	}
 	spin_lock_irq(&channel->lock);
 	return NEVER;
 }
@@ -436,13 +444,15 @@ static int resume_channel(struct dma_chan *chan)
 	return 0;
 }
 
-/* Schedules the write of the descriptor's rest, whatever happens to the descriptor. */
+/* Schedules what follows of the descriptor, whatever happens to it. */
 static void start_runaway(struct swdma_channel *channel, const struct swdma_descriptor *desc)
 {
 	channel->runaway = (struct swdma_runaway){
 		.to = desc->to + desc->copied,
 		.from = desc->from + desc->copied,
 		.length = desc->length - desc->copied,
+		.callback = desc->late ? desc->tx.callback_result : NULL,
+		.param = desc->tx.callback_param,
 		.due_ns = ktime_get_ns() + SWDMA_RUNAWAY_NS,
 	};
 }
@@ -462,7 +472,8 @@ static int terminate_all(struct dma_chan *chan)
 	if (channel->active) {
 		channel->active->status = DMA_ERROR;
 		/* One runaway at a time. */
-		if (channel->active->runs_away && !channel->stepping && !channel->runaway.length)
+		if ((channel->active->runs_away || channel->active->late) && !channel->stepping &&
+		    !channel->runaway.due_ns)
 			start_runaway(channel, channel->active);
 		/* During a step the thread frees it. */
 		if (!channel->stepping)

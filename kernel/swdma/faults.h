@@ -16,6 +16,8 @@
  * @runaway: of each channel's descriptors every n-th stops half-way as with @hang, 0 for
  *           none, and does not end with the channel's termination: the rest is written
  *           %SWDMA_RUNAWAY_NS after it
+ * @late: of each channel's descriptors every n-th stops half-way as with @hang, 0 for none, and
+ *        is called back as done %SWDMA_RUNAWAY_NS after the channel's termination
  * @submit_fails: of each channel's descriptors every n-th is called back as aborted while
  *                it is submitted, and the submission fails as well, 0 for none
  * @twice: of each channel's descriptors every n-th is called back twice, 0 for none
@@ -23,8 +25,8 @@
  * A channel counts the descriptors that it has begun since it was requested, for @submit_fails
  * the submissions. If a descriptor is to fail and to hang, it hangs.
  *
- * @fail_silent and @runaway deceive a client that knows swdma as a provider that reports errors
- * and stops on terminate: use them with another name, by the parameter driver=.
+ * @fail_silent, @runaway and @late deceive a client that knows swdma as a provider that reports
+ * errors and stops on terminate: use them with another name, by the parameter driver=.
  */
 struct swdma_faults {
 	unsigned int fail_every;
@@ -32,6 +34,7 @@ struct swdma_faults {
 	unsigned int delay_ns;
 	unsigned int fail_silent;
 	unsigned int runaway;
+	unsigned int late;
 	unsigned int submit_fails;
 	unsigned int twice;
 };

@@ -67,6 +67,9 @@ MODULE_PARM_DESC(fail_silent, "every n-th descriptor of a channel fails half-way
 module_param_named(runaway, swdma_faults.runaway, uint, 0644);
 MODULE_PARM_DESC(runaway, "every n-th descriptor of a channel hangs half-way, and goes on 100 ms after it is terminated (default 0: none)");
 
+module_param_named(late, swdma_faults.late, uint, 0644);
+MODULE_PARM_DESC(late, "every n-th descriptor of a channel hangs half-way, and is called back as done 100 ms after it is terminated (default 0: none)");
+
 module_param_named(submit_fails, swdma_faults.submit_fails, uint, 0644);
 MODULE_PARM_DESC(submit_fails, "every n-th submission to a channel is called back as aborted, and fails (default 0: none)");
 

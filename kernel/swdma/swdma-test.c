@@ -500,6 +500,29 @@ static void what_runs_away_is_written_after_terminate(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, copies(f, 0, 0, length));
 }
 
+static void what_is_late_is_called_back_after_terminate(struct kunit *test)
+{
+	struct fixture *f = test->priv;
+	unsigned long until = jiffies + msecs_to_jiffies(PATIENCE_MS);
+	u32 residue, half = f->align, length = 2 * half;
+
+	swdma_faults.late = 1;
+	KUNIT_ASSERT_TRUE(test, submit(f, 0, 0, 0, length));
+	dma_async_issue_pending(f->chan);
+	while (status_of(f, 0, &residue) == DMA_IN_PROGRESS && residue == length &&
+	       time_before(jiffies, until))
+		usleep_range(100, 1000);
+	swdma_faults.late = 0;
+	KUNIT_EXPECT_EQ(test, dmaengine_terminate_sync(f->chan), 0);
+	KUNIT_EXPECT_EQ(test, status_of(f, 0, &residue), DMA_ERROR);
+	while (!atomic_read(&f->places) && time_before(jiffies, until))
+		usleep_range(1000, 10000);
+	KUNIT_EXPECT_EQ(test, atomic_read(&f->places), 1);
+	KUNIT_EXPECT_EQ(test, f->copy[0].result.result, DMA_TRANS_NOERROR);
+	KUNIT_EXPECT_PTR_EQ(test, memchr_inv(f->to + half, 0, half), NULL);
+	KUNIT_EXPECT_TRUE(test, copies(f, 0, 0, length));
+}
+
 static void a_submission_that_fails_is_called_back_too(struct kunit *test)
 {
 	struct fixture *f = test->priv;
@@ -715,6 +738,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(what_hangs_is_ended_by_terminate),
 	KUNIT_CASE(a_silent_failure_is_told_as_success),
 	KUNIT_CASE(what_runs_away_is_written_after_terminate),
+	KUNIT_CASE(what_is_late_is_called_back_after_terminate),
 	KUNIT_CASE(a_submission_that_fails_is_called_back_too),
 	KUNIT_CASE(a_callback_may_come_twice),
 	KUNIT_CASE(a_delay_is_kept_and_ended_by_terminate),

@@ -22,6 +22,7 @@
  * @due_ns: when it completes; 0 until all is copied
  * @hangs: it never completes
  * @runs_away: the rest is written after the channel is terminated
+ * @late: its client is called back after the channel is terminated
  * @silent: it fails, and reports success
  * @twice: its client is called back twice
  * @status: for tx_status, from submission until the next preparation
@@ -38,6 +39,7 @@ struct swdma_descriptor {
 	u64 due_ns;
 	bool hangs;
 	bool runs_away;
+	bool late;
 	bool silent;
 	bool twice;
 	enum dma_status status;
@@ -45,16 +47,20 @@ struct swdma_descriptor {
 };
 
 /**
- * struct swdma_runaway - the rest of a terminated descriptor, to be written later
+ * struct swdma_runaway - what follows later of a terminated descriptor: its rest, or its callback
  * @to: destination, a physical address
  * @from: source, a physical address
- * @length: bytes; 0 if there is no runaway
- * @due_ns: when to write
+ * @length: bytes to write
+ * @callback: the client's, or NULL
+ * @param: for @callback
+ * @due_ns: when; 0 if there is no runaway
  */
 struct swdma_runaway {
 	phys_addr_t to;
 	phys_addr_t from;
 	u32 length;
+	dma_async_tx_callback_result callback;
+	void *param;
 	u64 due_ns;
 };
 
@@ -76,7 +82,7 @@ struct swdma_runaway {
  * @issued: waiting for the thread
  * @done: waiting for the tasklet
  * @active: the descriptor that the thread works on
- * @runaway: rest of a terminated descriptor
+ * @runaway: what follows of a terminated descriptor
  * @begun: descriptors begun since the request, for the periodic faults
  * @submissions: descriptors submitted since the request, for the same
  * @done_count: descriptors that entered @done since the module was loaded

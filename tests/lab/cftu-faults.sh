@@ -3,8 +3,8 @@
 # kernel: own-debug
 # append: usercopy.dma=shared
 # cftu on a faulty engine, which hides errors, calls back twice, fails a submission after its
-# callback, and continues after a terminate; and with user memory that is not present during
-# the copy. A report of KASAN, kmemleak or lockdep fails the run.
+# callback, and continues or calls back after a terminate; and with user memory that is not
+# present during the copy. A report of KASAN, kmemleak or lockdep fails the run.
 . /host/lab/check.sh
 
 operations=$((OPERATIONS / 40))
@@ -53,6 +53,9 @@ fresh '' ''
 echo 3 >$engine/twice
 echo 5 >$engine/submit_fails
 check "the same without a comparison" "model $operations 25" 0 'no difference'
+fresh channels=1 timeout_ms=20
+check "a callback that comes after its transfer was terminated ends no other transfer" \
+	/host/lab/cftu-late 0 'right, after 1 timeouts'
 
 # User memory that is not present, in the kernel's own copies and in a request.
 modprobe memwarden_stall
