@@ -572,6 +572,11 @@ int cftu_engine_start(void)
 				      cftu_engine.align);
 	for (i = 0; i < cftu_engine.count; i++)
 		cftu_engine.channels[i].pausable = cftu_engine.can_pause;
+	return 0;
+}
+
+void cftu_engine_measure(void)
+{
 	if (poll_bytes < 0)
 		measure_poll_bytes();
 	else
@@ -580,22 +585,25 @@ int cftu_engine_start(void)
 		cftu_engine.count, cftu_engine.provider, cftu_engine.align,
 		cftu_engine.can_pause ? "can pause" : "can't pause", cftu_engine.poll_bytes,
 		cftu_engine.compares ? "; bytes are compared, as errors may go unreported" : "");
-	return 0;
+}
+
+bool cftu_engine_has_lost(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < cftu_engine.count; i++)
+		if (cftu_engine.channels[i].counted.held_pages)
+			return true;
+	return false;
 }
 
 void cftu_engine_stop(void)
 {
-	bool lost = false;
 	unsigned int i;
 
-	for (i = 0; i < cftu_engine.count; i++) {
-		/* Lost during the measurement at load: its memory must stay. */
-		if (cftu_engine.channels[i].counted.held_pages)
-			lost = true;
-		else if (cftu_engine.channels[i].dma)
+	for (i = 0; i < cftu_engine.count; i++)
+		if (cftu_engine.channels[i].dma)
 			dma_release_channel(cftu_engine.channels[i].dma);
-	}
 	cftu_engine.count = 0;
-	if (!lost)
-		kfree(cftu_engine.channels);
+	kfree(cftu_engine.channels);
 }

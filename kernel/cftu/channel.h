@@ -150,8 +150,19 @@ bool cftu_engine_may_keep(struct page *page);
  */
 void cftu_channel_pause(struct channel *channel, bool pause);
 
-/* Takes channels by the module's parameters. Returns 0, or an errno after logging a line. */
+/*
+ * Takes channels by the module's parameters, without using them yet. Returns 0, or an errno
+ * after logging a line.
+ */
 int cftu_engine_start(void);
+/* Measures poll_bytes unless the parameter gave it, and logs what the engine is. */
+void cftu_engine_measure(void);
+/*
+ * True if a transfer was lost: the driver may call back, so cftu must stay loaded. Call it while
+ * no copy uses the engine.
+ */
+bool cftu_engine_has_lost(void);
+/* Releases the channels of an engine that has lost no transfer. */
 void cftu_engine_stop(void);
 
 #endif /* CFTU_CHANNEL_H */

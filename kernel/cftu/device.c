@@ -350,9 +350,11 @@ static int __init cftu_init(void)
 	err = cftu_engine_start();
 	if (err)
 		return err;
+	/* Before the first transfer: wrong parameters must not be found after one is lost. */
 	err = cftu_policy_start();
 	if (err)
 		goto stop_engine;
+	cftu_engine_measure();
 	cftu_copy_measure_min_bytes();
 	err = misc_register(&device);
 	if (err) {
@@ -364,6 +366,11 @@ static int __init cftu_init(void)
 
 stop_policy:
 	cftu_stop();
+	/* A failed load would free the code that the driver may call back. */
+	if (cftu_engine_has_lost()) {
+		pr_err("a transfer was lost at load: cftu stays loaded until the next boot, without /dev/cftu, and the CPU copies\n");
+		return 0;
+	}
 stop_engine:
 	cftu_engine_stop();
 	return err;

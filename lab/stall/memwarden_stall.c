@@ -66,14 +66,29 @@ static const struct file_operations operations = {
 	.write = stall_write,
 };
 
+static char *name = "memwarden_stall";
+module_param(name, charp, 0444);
+MODULE_PARM_DESC(name, "the device's name, to take another module's (default memwarden_stall)");
+
 static struct miscdevice device = {
 	.minor = MISC_DYNAMIC_MINOR,
-	.name = "memwarden_stall",
 	.mode = 0600,
 	.fops = &operations,
 };
 
-module_misc_device(device);
+static int __init stall_init(void)
+{
+	device.name = name;
+	return misc_register(&device);
+}
+
+static void __exit stall_exit(void)
+{
+	misc_deregister(&device);
+}
+
+module_init(stall_init);
+module_exit(stall_exit);
 
 MODULE_DESCRIPTION("Memory whose faults wait until they are told to go on");
 MODULE_AUTHOR("The memwarden developers");
