@@ -17,8 +17,8 @@
 #include "provider.h"
 
 /*
- * Descriptors in one transfer. A Zynq channel has 32; with 4 KiB pages 16 of them move 64
- * KiB before another task gets the channel.
+ * Descriptors in one transfer. A Zynq channel has 32; with 4 KiB pages 16 of them move 64 KiB
+ * before another task gets the channel. copy.c keeps transfers to 64 KiB with larger pages, too.
  */
 #define TRANSFER_PIECES 16
 

@@ -68,8 +68,9 @@ module_param_cb(min_bytes, &min_bytes_operations, &min_bytes_given, 0644);
 MODULE_PARM_DESC(min_bytes, "shorter copies of others go by CPU (default: measured at load; memwarden copy breakeven measures more)");
 
 /*
- * Memory held at a time. A multiple of the 64 bytes that the CPU's functions copy in one
- * round, so that a copy that continues here stops at the same byte as one from the start.
+ * Memory held at a time, and the most in one transfer. A multiple of the 64 bytes that the CPU's
+ * functions copy in one round, so that a copy that continues here stops at the same byte as one
+ * from the start.
  */
 #define PART_BYTES SZ_64K
 /* One more, since the first and the last page may be partial. */
@@ -279,12 +280,16 @@ static size_t bytes_before_aligned(const struct span *span)
 	return span->bytes <= mask ? span->bytes : 0;
 }
 
-/* Fills @pieces from the span, which stays where it is. Returns their number. */
+/*
+ * Fills @pieces from the span, which stays where it is: up to PART_BYTES, also of a span of
+ * pinned memory, which is longer. Returns their number.
+ */
 static unsigned int cut_pieces(const struct span *span, struct piece *pieces, unsigned int most)
 {
 	struct span rest = *span;
 	unsigned int count;
 
+	rest.bytes = min_t(size_t, rest.bytes, PART_BYTES);
 	for (count = 0; count < most && rest.bytes; count++) {
 		struct piece *piece = &pieces[count];
 		struct page *kernel = page_of(rest.kernel);
