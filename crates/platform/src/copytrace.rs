@@ -218,7 +218,8 @@ pub fn wait<F: AsFd>(devices: &[F], timeout: Duration) -> io::Result<bool> {
             revents: 0,
         })
         .collect();
-    let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+    // Rounded up: a caller that waits for the rest of a millisecond would otherwise get a wait of none, again and again.
+    let timeout_ms = i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
     let count = libc::nfds_t::try_from(polled.len()).unwrap_or(0);
     // SAFETY: `count` records, ours to be written during the call.
     match unsafe { libc::poll(polled.as_mut_ptr(), count, timeout_ms) } {
@@ -636,5 +637,14 @@ mod tests {
     fn waiting_ends() {
         let (reader, _writer) = std::os::unix::net::UnixStream::pair().unwrap();
         assert!(!wait(&[&reader], Duration::from_millis(1)).unwrap());
+    }
+
+    #[test]
+    fn a_part_of_a_millisecond_is_waited_for() {
+        let (reader, _writer) = std::os::unix::net::UnixStream::pair().unwrap();
+        let timeout = Duration::from_micros(990);
+        let before = std::time::Instant::now();
+        assert!(!wait(&[&reader], timeout).unwrap());
+        assert!(before.elapsed() >= timeout);
     }
 }
