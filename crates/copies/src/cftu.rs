@@ -293,6 +293,13 @@ pub trait Copier: Sync {
     /// When the kernel refuses.
     fn info(&self) -> Result<Info>;
 
+    /// Reserves the policy, of which the module has one for all its users, for this client: another client that reserves
+    /// it is refused, until this one is dropped.
+    ///
+    /// # Errors
+    /// When another client has reserved it.
+    fn reserve_policy(&self) -> Result<()>;
+
     /// Sets the policy.
     ///
     /// # Errors

@@ -92,6 +92,9 @@ pub enum Error {
         /// Channels that the module holds.
         channels: u32,
     },
+    /// Another process measures with the device.
+    #[error("{}: another process measures with it, and its figures and ours would mix; wait until it ends", .0.display())]
+    InUse(PathBuf),
     /// An error of the platform crate.
     #[error(transparent)]
     Platform(#[from] memwarden_platform::Error),

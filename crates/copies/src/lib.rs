@@ -4,6 +4,7 @@
 
 pub mod cftu;
 mod error;
+mod file_lock;
 mod load;
 pub mod mymem;
 pub mod trace;

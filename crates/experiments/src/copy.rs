@@ -12,6 +12,7 @@ pub mod pollution;
 pub mod trace;
 mod victim;
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use memwarden_copies::cftu::{
@@ -201,11 +202,16 @@ impl Policies {
 
 /// The open device with all that was changed for the measurement; when dropped, the previous policy is restored and the
 /// modules that were loaded for it are unloaded.
+///
+/// The module has one policy for all its users, so it is reserved: a second measurement is refused. A program that sets
+/// a policy without reserving it is noticed by the module's count.
 struct Bench {
     copier: Box<dyn Copier>,
     info: Info,
     path: PathBuf,
     policies: Policies,
+    /// How often the policy had been set, by any program, after the last time here.
+    times_set: Cell<u64>,
     // Dropped last: an open device holds a reference to its module.
     providers: Providers,
 }
@@ -220,6 +226,18 @@ impl Bench {
         };
         let providers = provide_copies(path, cpus::online()?.len(), parameters)?;
         let copier = cftu::open(path)?;
+        Self::of(copier, path, policies, providers)
+    }
+
+    fn of(
+        copier: Box<dyn Copier>,
+        path: &Path,
+        policies: &Policies,
+        providers: Providers,
+    ) -> Result<Self, Error> {
+        // Before the policy is read: the one of another measurement is not the one to restore.
+        copier.reserve_policy()?;
+        let times_set = Cell::new(copier.statistics()?.policies);
         let info = copier.info()?;
         if policies.no_compare && info.compares {
             return Err(Error::BadInput(
@@ -233,13 +251,44 @@ impl Bench {
             copier,
             path: path.into(),
             policies: policies.clone(),
+            times_set,
             providers,
         })
     }
 
     /// Selects the engine and policy for the copies that follow.
     fn choose(&self, engine: Engine) -> Result<(), Error> {
-        Ok(self.copier.set_policy(&self.policies.of(engine))?)
+        self.undisturbed()?;
+        let set = self.copier.set_policy(&self.policies.of(engine));
+        match set {
+            Ok(()) => self.times_set.set(self.times_set.get() + 1),
+            // One that the module begins to set and then cannot counts, too.
+            Err(_) => self.times_set.set(self.copier.statistics()?.policies),
+        }
+        Ok(set?)
+    }
+
+    /// Fails if another program has set the policy: copies since then may have been made by another engine than the one
+    /// chosen here.
+    fn undisturbed(&self) -> Result<(), Error> {
+        let others = self.set_by_others()?;
+        if others == 0 {
+            return Ok(());
+        }
+        let plural = if others == 1 { "" } else { "s" };
+        Err(Error::workload(
+            format!("copies with {}", self.path.display()),
+            format!(
+                "another program set the policy {others} time{plural} meanwhile, so the engine of the last copies is \
+                 unknown; end that program, and measure again"
+            ),
+        ))
+    }
+
+    /// How often other programs have set the policy since it was set here.
+    fn set_by_others(&self) -> Result<u64, Error> {
+        let times = self.copier.statistics()?.policies;
+        Ok(times.saturating_sub(self.times_set.get()))
     }
 
     /// The engines to measure: `wanted`, or all if it is empty; unavailable ones are then left out with a note.
@@ -277,6 +326,7 @@ impl Bench {
 
     /// Checks that data copied out and back is unchanged.
     fn check(&self, session: &mut dyn Session, engine: Engine, bytes: u64) -> Result<(), Error> {
+        self.undisturbed()?;
         Ok(cftu::check(
             session,
             engine.of_request(),
@@ -297,8 +347,9 @@ impl Bench {
         }
     }
 
-    /// Adds the notes on the machine's engine that a reader needs.
-    fn tell<W: Whole>(&self, summary: &mut Summary<W>) {
+    /// Adds the notes on the machine's engine that a reader needs; fails if the copies may be of another engine.
+    fn tell<W: Whole>(&self, summary: &mut Summary<W>) -> Result<(), Error> {
+        self.undisturbed()?;
         if self.path == Path::new(cftu::NULL) {
             summary.note(
                 "No kernel was involved (--device null): the process made all copies itself, whatever engine is named. \
@@ -322,12 +373,16 @@ impl Bench {
                 self.info.provider
             ));
         }
+        Ok(())
     }
 }
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        let _ = self.copier.set_policy(&self.info.policy);
+        // The policy of another program that set it later is left in place.
+        if self.set_by_others().is_ok_and(|times| times == 0) {
+            let _ = self.copier.set_policy(&self.info.policy);
+        }
     }
 }
 
@@ -445,8 +500,55 @@ mod tests {
         );
     }
 
+    /// A measurement, and another client of the same device.
+    fn with_another() -> (Bench, cftu::Null) {
+        let null = cftu::Null::default();
+        let copier = Box::new(null.clone());
+        let path = Path::new("/dev/cftu");
+        let bench = Bench::of(copier, path, &Policies::default(), Providers::default()).unwrap();
+        (bench, null)
+    }
+
     #[test]
-    fn the_policy_is_put_back_and_its_settings_are_given() {
+    fn the_policy_is_put_back() {
+        let (bench, other) = with_another();
+        let before = other.info().unwrap().policy;
+        bench.choose(Engine::DmaExclusive).unwrap();
+        bench.choose(Engine::Cpu).unwrap();
+        assert_ne!(other.info().unwrap().policy, before);
+        let mut summary: Summary = Summary::new("copy-latency", "native");
+        bench.tell(&mut summary).unwrap();
+        drop(bench);
+        assert_eq!(other.info().unwrap().policy, before);
+    }
+
+    #[test]
+    fn another_program_s_policy_is_an_error_and_stays() {
+        let (bench, other) = with_another();
+        bench.choose(Engine::Cpu).unwrap();
+        let theirs = Policy::new(PolicyKind::Exclusive);
+        other.set_policy(&theirs).unwrap();
+        let mut session = bench.session(64, true).unwrap();
+        let mut summary: Summary = Summary::new("copy-latency", "native");
+        for error in [
+            bench.choose(Engine::DmaShared).unwrap_err(),
+            bench.check(session.as_mut(), Engine::Cpu, 64).unwrap_err(),
+            bench.tell(&mut summary).unwrap_err(),
+        ] {
+            let message = error.to_string();
+            assert!(
+                message.starts_with(
+                    "copies with /dev/cftu: another program set the policy 1 time meanwhile"
+                ),
+                "{message}"
+            );
+        }
+        drop(bench);
+        assert_eq!(other.info().unwrap().policy, theirs);
+    }
+
+    #[test]
+    fn the_settings_of_a_policy_are_given() {
         let policies = Policies {
             high: vec![0, 2],
             quantum_high_ns: 50_000,
@@ -466,7 +568,7 @@ mod tests {
             bench.info.provider = provider.into();
             bench.info.compares = compares;
             let mut summary: Summary = Summary::new("copy-latency", "native");
-            bench.tell(&mut summary);
+            bench.tell(&mut summary).unwrap();
             assert_eq!(bench.device().compares, compares);
             summary.notes
         };
@@ -483,7 +585,7 @@ mod tests {
         bench.info.provider = "bcm2835-dma".into();
         bench.info.compares = false;
         let mut trusted: Summary = Summary::new("copy-latency", "native");
-        bench.tell(&mut trusted);
+        bench.tell(&mut trusted).unwrap();
         assert!(trusted.notes[0].starts_with("bcm2835-dma was trusted"));
         let software = told(cftu::DEVICE, "swdma", false);
         assert!(software.len() == 1 && software[0].starts_with("The channels are swdma's"));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use memwarden_platform::cftu as raw;
 
 use super::{Channel, Copier, Copy, Info, Memory, Policy, Session, Statistics};
-use crate::{Error, Result};
+use crate::{Error, Result, file_lock};
 
 /// Linux's errors for an unknown request, an invalid one, a lack of memory, and a signal.
 const ENOTTY: i32 = 25;
@@ -177,6 +177,10 @@ impl Copier for Device {
             version: record.version,
             ours: raw::VERSION,
         })
+    }
+
+    fn reserve_policy(&self) -> Result<()> {
+        file_lock::reserve(&self.file, &self.path)
     }
 
     fn set_policy(&self, policy: &Policy) -> Result<()> {

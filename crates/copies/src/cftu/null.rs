@@ -18,8 +18,8 @@ use crate::{Error, Result};
 /// a mask.
 const CHANNELS: RangeInclusive<u32> = 4..=64;
 
-/// Replaces the device.
-#[derive(Debug)]
+/// Replaces the device. A clone is another client of the same.
+#[derive(Debug, Clone)]
 pub struct Null {
     state: Arc<State>,
 }
@@ -95,6 +95,11 @@ impl Copier for Null {
         })
     }
 
+    fn reserve_policy(&self) -> Result<()> {
+        // The process is its only user.
+        Ok(())
+    }
+
     fn set_policy(&self, policy: &Policy) -> Result<()> {
         if !self.state.fits(policy) {
             return Err(Error::Policy {
@@ -112,6 +117,8 @@ impl Copier for Null {
         }
         let chosen = self.state.policy.lock();
         *chosen.unwrap_or_else(PoisonError::into_inner) = policy;
+        let statistics = self.state.statistics.lock();
+        statistics.unwrap_or_else(PoisonError::into_inner).policies += 1;
         Ok(())
     }
 

@@ -149,7 +149,7 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
         operations: config.operations.into(),
         device: bench.device(),
     };
-    bench.tell(&mut summary);
+    bench.tell(&mut summary)?;
     remarks(config, cpus.len(), &mut summary);
     finished(folder, summary)
 }

@@ -254,7 +254,7 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
     }
     summary.whole.engine = config.engine.to_string();
     summary.whole.device = bench.device();
-    bench.tell(&mut summary);
+    bench.tell(&mut summary)?;
     let cases = summary.cases.iter();
     let note = note_cpu_parts(cases.map(|case| (case.title(), case.engine_share)));
     note.into_iter().for_each(|note| summary.note(note));

@@ -167,7 +167,7 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
         clock_base_ns: base_ns,
         device: bench.device(),
     };
-    bench.tell(&mut summary);
+    bench.tell(&mut summary)?;
     remarks(config, shortest_ns, &mut summary);
     finished(folder, summary)
 }

@@ -290,7 +290,7 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
         engine: config.engine.to_string(),
         device: bench.device(),
     };
-    bench.tell(&mut summary);
+    bench.tell(&mut summary)?;
     // Cases of the other systems have no engine share.
     let cases = summary.cases.iter();
     let note = note_cpu_parts(cases.map(|case| (case.title(), case.engine_share)));
