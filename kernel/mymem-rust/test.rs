@@ -7,6 +7,9 @@
 //! - `counter WORKERS INCREMENTS none|mutex|fetch-add`: the line `EXPECTED ACTUAL ELAPSED_NS`, after that number of
 //!   workers have each added 1 to the word at offset 0, INCREMENTS times.
 //!
+//! There is one result for all open files: lock the file (flock(2)) from the command to the last read of its result, as
+//! memwarden does.
+//!
 //! EINVAL for any other command, EBUSY while another command runs, EINTR if the writer is killed or interrupted, and
 //! EIO if the bytes read differ from those written.
 #![deny(unsafe_op_in_unsafe_fn)]

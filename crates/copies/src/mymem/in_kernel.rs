@@ -7,7 +7,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::{Count, Lock, Trial, open};
-use crate::{Error, Result};
+use crate::{Error, Result, file_lock};
+
+/// The most trials of one command: `TRIALS_MAX` of the module.
+const TRIALS_MAX: u32 = 100_000;
 
 /// A client of `/dev/mymem_test`.
 #[derive(Debug)]
@@ -17,13 +20,15 @@ pub struct InKernel {
 }
 
 impl InKernel {
-    /// Opens the device.
+    /// Opens the device for this client alone: it has one result for all open files.
     ///
     /// # Errors
-    /// When it is missing or the kernel refuses.
+    /// When it is missing or the kernel refuses, or another client has it.
     pub fn open(path: &Path) -> Result<Self> {
+        let file = open(path)?;
+        file_lock::reserve(&file, path)?;
         Ok(Self {
-            file: open(path)?,
+            file,
             path: path.into(),
         })
     }
@@ -33,9 +38,18 @@ impl InKernel {
     /// # Errors
     /// When the kernel refuses, or the result is not one line for each trial.
     pub fn throughput(&self, bytes: u64, trials: u32) -> Result<Vec<Trial>> {
-        let command = format!("throughput {bytes} {trials}");
-        let answer = self.ask(&command)?;
-        trials_of(&answer, trials).map_err(|what| self.unreadable(&command, what))
+        let mut all = Vec::new();
+        let mut left = trials;
+        while left > 0 {
+            let part = left.min(TRIALS_MAX);
+            let command = format!("throughput {bytes} {part}");
+            let answer = self.ask(&command)?;
+            let measured =
+                trials_of(&answer, part).map_err(|what| self.unreadable(&command, what))?;
+            all.extend(measured);
+            left -= part;
+        }
+        Ok(all)
     }
 
     /// Runs `workers` kernel threads that increment the counter `increments` times each.
@@ -167,6 +181,30 @@ mod tests {
         ] {
             assert_eq!(count_of(answer, 2, 5).unwrap_err(), what);
         }
+    }
+
+    #[test]
+    fn a_command_asks_for_no_more_trials_than_the_module_takes() {
+        let module = include_str!("../../../../kernel/mymem-rust/throughput.rs");
+        assert!(module.contains("const TRIALS_MAX: usize = 100_000;"));
+        assert_eq!(TRIALS_MAX, 100_000);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let client = InKernel::open(file.path()).unwrap();
+        let message = client.throughput(1, 100_001).unwrap_err().to_string();
+        assert!(message.ends_with(": `throughput 1 100000`"), "{message}");
+    }
+
+    #[test]
+    fn a_second_client_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let first = InKernel::open(file.path()).unwrap();
+        let message = InKernel::open(file.path()).unwrap_err().to_string();
+        assert!(
+            message.contains(": another process measures with it"),
+            "{message}"
+        );
+        drop(first);
+        InKernel::open(file.path()).unwrap();
     }
 
     #[test]
