@@ -19,9 +19,10 @@ use memwarden_copies::cftu::{
     self, Channel, Copier, Copy, Direction, Info, Policy, PolicyKind, Session,
 };
 use memwarden_copies::{Providers, provide_copies};
-use memwarden_platform::cpus;
+use memwarden_platform::free_memory::{self, FreeMemory};
 use memwarden_platform::names::unknown;
-use memwarden_platform::units::Time;
+use memwarden_platform::units::{Time, size_text};
+use memwarden_platform::{Root, cpus};
 use memwarden_run::studies::Device;
 use memwarden_run::{Summary, Whole};
 use schemars::JsonSchema;
@@ -321,7 +322,15 @@ impl Bench {
 
     /// A session for one thread, with memory for copies of up to `bytes` bytes.
     fn session(&self, bytes: u64, pinned: bool) -> Result<Box<dyn Session>, Error> {
+        fits(1, bytes, free_memory::free(&Root::system()))?;
         Ok(self.copier.open(bytes, pinned)?)
+    }
+
+    /// A session for each of `count` threads.
+    fn sessions(&self, count: usize, bytes: u64) -> Result<Vec<Box<dyn Session>>, Error> {
+        fits(count as u64, bytes, free_memory::free(&Root::system()))?;
+        let open = |_| Ok(self.copier.open(bytes, true)?);
+        (0..count).map(open).collect()
     }
 
     /// Checks that data copied out and back is unchanged.
@@ -383,6 +392,21 @@ impl Drop for Bench {
         if self.set_by_others().is_ok_and(|times| times == 0) {
             let _ = self.copier.set_policy(&self.info.policy);
         }
+    }
+}
+
+/// Refuses copies that would start the OOM killer: each thread has user memory and a region of its own, and the check of
+/// the data has a copy of it.
+fn fits(threads: u64, bytes: u64, free: Option<FreeMemory>) -> Result<(), Error> {
+    let needed = bytes.saturating_mul(2 * threads + 1);
+    match free {
+        Some(free) if needed > free.bytes => Err(Error::BadInput(format!(
+            "copies of {} on {threads} CPU{} need {} of memory, more than the {free}: choose smaller sizes",
+            size_text(bytes),
+            if threads == 1 { "" } else { "s" },
+            size_text(needed),
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -620,6 +644,40 @@ mod tests {
         let mut summary: Summary = Summary::new("copy-latency", "native");
         assert_eq!(bench.engines(&[], &mut summary).unwrap(), Engine::VARIANTS);
         assert!(summary.notes.is_empty());
+    }
+
+    #[test]
+    fn copies_that_do_not_fit_into_the_memory_are_refused() {
+        let free = |mib: u64| {
+            Some(FreeMemory {
+                bytes: mib << 20,
+                group: None,
+            })
+        };
+        fits(1, 240 << 20, free(720)).unwrap();
+        fits(4, 80 << 20, free(720)).unwrap();
+        fits(1, 1 << 30, None).unwrap();
+        for (threads, mib, text) in [
+            (1, 240, "copies of 240 MiB on 1 CPU need 720 MiB of memory"),
+            (4, 100, "copies of 100 MiB on 4 CPUs need 900 MiB of memory"),
+        ] {
+            let message = fits(threads, mib << 20, free(398)).unwrap_err().to_string();
+            let expected = format!(
+                "{text}, more than the 398 MiB of memory that is free: choose smaller sizes"
+            );
+            assert_eq!(message, expected);
+        }
+        let bench = Bench::open(Path::new("null"), &Policies::default()).unwrap();
+        for refused in [
+            bench.session(1 << 50, true).err(),
+            bench.sessions(2, 1 << 50).err(),
+        ] {
+            let message = refused.unwrap().to_string();
+            assert!(
+                message.starts_with("copies of ") && message.ends_with(": choose smaller sizes"),
+                "{message}"
+            );
+        }
     }
 
     #[test]

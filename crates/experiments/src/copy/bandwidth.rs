@@ -106,10 +106,7 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
     let engines = bench.engines(&config.engine, &mut summary)?;
     let largest = config.sizes.iter().copied().max().unwrap_or(1);
     let cpus: Vec<usize> = affinity::get()?.iter().collect();
-    let mut sessions = cpus
-        .iter()
-        .map(|_| bench.session(largest, true))
-        .collect::<Result<Vec<_>, _>>()?;
+    let mut sessions = bench.sessions(cpus.len(), largest)?;
     let mut folder = request.begin(NAME, config)?;
 
     let base_ns = clock::monotonic_ns();
