@@ -14,6 +14,7 @@ use perf_event_open_sys::bindings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use self::groups::{Group, Reading};
 use crate::mapping::{Mapping, page_bytes};
 use crate::{Error, Result, Root};
 
@@ -311,11 +312,14 @@ fn at_once(event: &Event) -> usize {
 }
 
 /// Events counted together on the calling thread, whatever CPU it runs on.
+///
+/// If other users of the PMU leave too few counters, the kernel counts for a part of the time: see [`Reading`].
 #[derive(Debug)]
 pub struct Counting {
-    // The first one leads the group.
-    events: Vec<File>,
+    group: Group,
     user_only: bool,
+    /// The group's times before the start.
+    before: [u64; 2],
 }
 
 impl Counting {
@@ -328,16 +332,22 @@ impl Counting {
     }
 
     fn of(names: &[&str], user_only: bool) -> Result<Self> {
-        let mut events: Vec<File> = Vec::new();
+        let mut group = Group::default();
         for name in names {
             let mut known = EVENTS.iter().chain(&OF_ARM);
             let event = known.find(|event| event.name == *name);
             let event = event.ok_or_else(|| Error::Invalid(format!("event {name}: not known")))?;
-            let leader = events.first().map_or(-1, AsRawFd::as_raw_fd);
-            let opened = open(event, user_only, leader);
-            events.push(opened.map_err(|source| Error::system(format!("count {name}"), source))?);
+            let leader = group.files.first().map_or(-1, AsRawFd::as_raw_fd);
+            let opened = open_with(event, user_only, leader, groups::FORMAT);
+            let file = opened.map_err(|source| Error::system(format!("count {name}"), source))?;
+            group.files.push(file);
+            group.names.push(event.name);
         }
-        Ok(Self { events, user_only })
+        Ok(Self {
+            group,
+            user_only,
+            before: [0; 2],
+        })
     }
 
     /// True if the kernel's work is not counted, because of perf_event_paranoid.
@@ -351,35 +361,20 @@ impl Counting {
     /// # Errors
     /// When the kernel refuses.
     pub fn start(&mut self) -> Result<()> {
-        self.tell(perf::ioctls::RESET)?;
-        self.tell(perf::ioctls::ENABLE)
+        self.before = self.group.times()?;
+        self.group.tell(perf::ioctls::RESET)?;
+        self.group.tell(perf::ioctls::ENABLE)
     }
 
     /// Stops, and returns each event's count in the order of the names.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn stop(&mut self) -> Result<Vec<u64>> {
-        self.tell(perf::ioctls::DISABLE)?;
-        let read = |mut file: &File| -> std::io::Result<u64> {
-            let mut value = [0; 8];
-            file.read_exact(&mut value)?;
-            Ok(u64::from_ne_bytes(value))
-        };
-        let counts: std::io::Result<Vec<u64>> = self.events.iter().map(read).collect();
-        counts.map_err(|source| Error::system("read a counter", source))
-    }
-
-    /// Makes a request for the whole group.
-    fn tell(&self, request: unsafe fn(i32, u32) -> i32) -> Result<()> {
-        let Some(leader) = self.events.first() else {
-            return Ok(());
-        };
-        // SAFETY: these requests take a plain number.
-        match unsafe { request(leader.as_raw_fd(), bindings::PERF_IOC_FLAG_GROUP) } {
-            0 => Ok(()),
-            _ => Err(Error::last("switch a counter")),
-        }
+    pub fn stop(&mut self) -> Result<Reading> {
+        self.group.tell(perf::ioctls::DISABLE)?;
+        let mut reading = Reading::empty();
+        self.group.add_to(&mut reading, self.before)?;
+        Ok(reading)
     }
 }
 
@@ -402,7 +397,11 @@ mod tests {
             fault(pages);
             let counts = counting.stop().unwrap();
             fault(500);
-            assert!((1..400).contains(&counts[0]), "{pages}: {counts:?}");
+            let [("page-faults", Some(faults))] = counts.counts[..] else {
+                panic!("{counts:?}");
+            };
+            assert!((1.0..400.0).contains(&faults), "{pages}: {counts:?}");
+            assert!(!counts.multiplexed());
         }
         let message = Counting::open(&["z80-cycles"]).unwrap_err().to_string();
         assert_eq!(message, "event z80-cycles: not known");

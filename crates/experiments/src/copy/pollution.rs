@@ -10,6 +10,7 @@ use memwarden_copies::cftu;
 use memwarden_platform::Root;
 use memwarden_platform::as_text;
 use memwarden_platform::clock;
+use memwarden_platform::counters::groups::Reading;
 use memwarden_platform::counters::{self, Counting};
 use memwarden_platform::names::unknown;
 use memwarden_run::statistics::ratio_of_medians;
@@ -291,6 +292,7 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
         device: bench.device(),
     };
     bench.tell(&mut summary)?;
+    note_shared_counters(&mut summary);
     // Cases of the other systems have no engine share.
     let cases = summary.cases.iter();
     let note = note_cpu_parts(cases.map(|case| (case.title(), case.engine_share)));
@@ -323,11 +325,26 @@ impl Config {
 struct Run {
     begin_ns: u64,
     end_ns: u64,
-    /// Cache references and misses.
-    cache: Option<[u64; 2]>,
+    /// Cache references and misses; none if they were not counted, or the counters had no turn.
+    cache: Option<[f64; 2]>,
+    /// Share of its time in which the counters counted.
+    running_share: Option<f64>,
 }
 
 impl Run {
+    fn of([begin_ns, end_ns]: [u64; 2], reading: Option<&Reading>) -> Self {
+        let cache = reading.and_then(|reading| match reading.counts[..] {
+            [(_, Some(references)), (_, Some(misses))] => Some([references, misses]),
+            _ => None,
+        });
+        Self {
+            begin_ns,
+            end_ns,
+            cache,
+            running_share: reading.map(|reading| reading.running_share),
+        }
+    }
+
     fn time(&self) -> f64 {
         self.end_ns.saturating_sub(self.begin_ns) as f64
     }
@@ -382,17 +399,31 @@ impl<'a> Counted<'a> {
                 counting.start()?;
             }
             let [begin_ns, end_ns] = victim.run()?;
-            let cache = match &mut self.counting {
-                Ok(counting) => counting.stop()?.try_into().ok(),
+            let reading = match &mut self.counting {
+                Ok(counting) => Some(counting.stop()?),
                 Err(_) => None,
             };
-            runs.push(Run {
-                begin_ns,
-                end_ns,
-                cache,
-            });
+            runs.push(Run::of([begin_ns, end_ns], reading.as_ref()));
         }
         Ok(runs)
+    }
+}
+
+/// Names the cases whose counts are estimates.
+fn note_shared_counters(summary: &mut Summary) {
+    let estimated: Vec<String> = summary
+        .cases
+        .iter()
+        .filter(|case| case.running_share.is_some_and(|share| share < 1.0))
+        .map(Case::title)
+        .collect();
+    if !estimated.is_empty() {
+        summary.note(format!(
+            "Other users of the PMU left too few counters: the cache events took turns with theirs (multiplexing), and \
+             their counts are scaled to the whole time, or null for a run in which they had no turn. running_share has \
+             the smallest share of the time that was counted. Cases with such counts: {}.",
+            estimated.join("; ")
+        ));
     }
 }
 
@@ -401,7 +432,7 @@ fn samples(case: &str, runs: &[Run], cpu: usize, base_ns: u64) -> Vec<Sample> {
     let cpu = u32::try_from(cpu).unwrap_or(u32::MAX);
     let mut samples = Vec::new();
     for (number, run) in (0..).zip(runs) {
-        let count = |which: usize| run.cache.map(|counts| counts[which] as f64);
+        let count = |which: usize| run.cache.map(|counts| counts[which]);
         for (metric, unit, value) in [
             ("time_ns", "ns", Some(run.time())),
             ("cache_references", "events", count(0)),
@@ -420,7 +451,7 @@ fn samples(case: &str, runs: &[Run], cpu: usize, base_ns: u64) -> Vec<Sample> {
 /// The figures of the application in one case.
 fn case(name: String, runs: &[Run], why_not: Option<&str>) -> Case {
     let times: Vec<f64> = runs.iter().map(Run::time).collect();
-    let of_cache = |name: &str, value: fn([u64; 2]) -> f64| match why_not {
+    let of_cache = |name: &str, value: fn([f64; 2]) -> f64| match why_not {
         // One note gives the reason; without this each case would repeat it three times.
         Some(_) => Some(Metric {
             metric: name.into(),
@@ -428,19 +459,25 @@ fn case(name: String, runs: &[Run], why_not: Option<&str>) -> Case {
         }),
         None => {
             let values: Vec<f64> = runs.iter().filter_map(|run| run.cache).map(value).collect();
+            if values.is_empty() {
+                return Some(Metric::unmeasured(
+                    name,
+                    "its counter had no turn on the CPU's PMU",
+                ));
+            }
             Some(Metric::from_samples(name, &values))
         }
     };
     Case {
         name,
         victim: Some(Metric::from_samples("time_ns", &times)),
-        references: of_cache("cache_references_events", |[references, _]| {
-            references as f64
-        }),
-        misses: of_cache("cache_misses_events", |[_, misses]| misses as f64),
-        miss_share: of_cache("miss_share", |[references, misses]| {
-            misses as f64 / references as f64
-        }),
+        references: of_cache("cache_references_events", |[references, _]| references),
+        misses: of_cache("cache_misses_events", |[_, misses]| misses),
+        miss_share: of_cache("miss_share", |[references, misses]| misses / references),
+        running_share: runs
+            .iter()
+            .filter_map(|run| run.running_share)
+            .min_by(f64::total_cmp),
         ..Case::default()
     }
 }
@@ -500,6 +537,52 @@ mod tests {
         let misses = summary.cases[1].misses.as_ref().unwrap();
         let said = |note: &String| note.starts_with("Cache references and misses could not be");
         assert!(misses.median.is_some() != summary.notes.iter().any(said));
+    }
+
+    #[test]
+    fn counts_of_a_shared_pmu_are_scaled_or_null_and_said_to_be() {
+        let reading = |counts: [Option<f64>; 2], running_share| Reading {
+            counts: vec![("cache-references", counts[0]), ("cache-misses", counts[1])],
+            running_share,
+        };
+        let run = |reading: &Reading| Run::of([0, 1000], Some(reading));
+        let whole = run(&reading([Some(400.0), Some(100.0)], 1.0));
+        let half = run(&reading([Some(500.0), Some(100.0)], 0.5));
+        let none = run(&reading([None, None], 0.0));
+        let mut summary = Summary::new(NAME, "native");
+        let of = |name: &str, runs: &[Run]| Case {
+            application: name.into(),
+            system: "ideal".into(),
+            ..case(name.into(), runs, None)
+        };
+        summary.cases = vec![
+            of("a", &[whole, whole, whole]),
+            of("b", &[whole, half, half]),
+            of("c", &[none]),
+        ];
+        note_shared_counters(&mut summary);
+        let shares = [Some(1.0), Some(0.5), Some(0.0)];
+        assert!(
+            summary
+                .cases
+                .iter()
+                .map(|case| case.running_share)
+                .eq(shares)
+        );
+        let references = |at: usize| summary.cases[at].references.as_ref().unwrap();
+        assert_eq!(references(1).median, Some(500.0));
+        assert_eq!(references(2).median, None);
+        assert!(samples("c", &[none], 0, 0)[1].value.is_none());
+        assert_eq!(summary.notes.len(), 1);
+        let note = &summary.notes[0];
+        assert!(
+            note.contains("Cases with such counts: b") && note.contains("; c"),
+            "{note}"
+        );
+        let mut alone = Summary::new(NAME, "native");
+        alone.cases = vec![of("a", &[whole])];
+        note_shared_counters(&mut alone);
+        assert!(alone.notes.is_empty());
     }
 
     #[test]

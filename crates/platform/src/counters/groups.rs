@@ -17,7 +17,7 @@ use perf_event_open_sys::bindings as b;
 use super::{Event, OF_ARM, Source, cache, open_with};
 use crate::{Error, Result};
 
-const FORMAT: u64 = (b::PERF_FORMAT_GROUP
+pub(super) const FORMAT: u64 = (b::PERF_FORMAT_GROUP
     | b::PERF_FORMAT_TOTAL_TIME_ENABLED
     | b::PERF_FORMAT_TOTAL_TIME_RUNNING) as u64;
 
@@ -82,11 +82,12 @@ pub struct Groups {
     user_only: bool,
 }
 
-#[derive(Debug)]
-struct Group {
-    names: Vec<&'static str>,
+/// Events that are counted over the same time.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    pub(super) names: Vec<&'static str>,
     // The first one leads the group.
-    files: Vec<File>,
+    pub(super) files: Vec<File>,
 }
 
 /// An event that this machine does not count.
@@ -108,6 +109,14 @@ pub struct Reading {
 }
 
 impl Reading {
+    /// No counts yet.
+    pub(super) fn empty() -> Self {
+        Self {
+            counts: Vec::new(),
+            running_share: 1.0,
+        }
+    }
+
     /// True if groups took turns, so that counts are estimates.
     #[must_use]
     pub fn multiplexed(&self) -> bool {
@@ -203,20 +212,9 @@ impl Groups {
     /// When the kernel refuses.
     pub fn stop(&mut self, before: &Times) -> Result<Reading> {
         self.tell(perf::ioctls::DISABLE)?;
-        let mut reading = Reading {
-            counts: Vec::new(),
-            running_share: 1.0,
-        };
+        let mut reading = Reading::empty();
         for (group, before) in self.groups.iter().zip(&before.0) {
-            let words = group.read()?;
-            // A reset of the counts does not reset the times.
-            let [enabled, running] = [words[1] - before[0], words[2] - before[1]];
-            reading.running_share = reading.running_share.min(share(running, enabled));
-            for (name, count) in group.names.iter().zip(&words[3..]) {
-                reading
-                    .counts
-                    .push((name, scaled(*count, enabled, running)));
-            }
+            group.add_to(&mut reading, *before)?;
         }
         Ok(reading)
     }
@@ -226,22 +224,12 @@ impl Groups {
     /// # Errors
     /// When the kernel refuses.
     pub fn times(&self) -> Result<Times> {
-        let times = self.groups.iter().map(|group| {
-            let words = group.read()?;
-            Ok([words[1], words[2]])
-        });
+        let times = self.groups.iter().map(Group::times);
         times.collect::<Result<_>>().map(Times)
     }
 
     fn tell(&self, request: unsafe fn(i32, u32) -> i32) -> Result<()> {
-        for group in &self.groups {
-            // SAFETY: these requests take a plain number.
-            let rc = unsafe { request(group.files[0].as_raw_fd(), b::PERF_IOC_FLAG_GROUP) };
-            if rc != 0 {
-                return Err(Error::last("switch a group of counters"));
-            }
-        }
-        Ok(())
+        self.groups.iter().try_for_each(|group| group.tell(request))
     }
 }
 
@@ -250,6 +238,38 @@ impl Groups {
 pub struct Times(Vec<[u64; 2]>);
 
 impl Group {
+    /// Makes a request for the whole group.
+    pub(super) fn tell(&self, request: unsafe fn(i32, u32) -> i32) -> Result<()> {
+        let Some(leader) = self.files.first() else {
+            return Ok(());
+        };
+        // SAFETY: these requests take a plain number.
+        match unsafe { request(leader.as_raw_fd(), b::PERF_IOC_FLAG_GROUP) } {
+            0 => Ok(()),
+            _ => Err(Error::last("switch a group of counters")),
+        }
+    }
+
+    /// Times enabled and counted so far, ns.
+    pub(super) fn times(&self) -> Result<[u64; 2]> {
+        let words = self.read()?;
+        Ok([words[1], words[2]])
+    }
+
+    /// Adds the counts since a reset, before which the times were `before`.
+    pub(super) fn add_to(&self, reading: &mut Reading, before: [u64; 2]) -> Result<()> {
+        let words = self.read()?;
+        // A reset of the counts does not reset the times.
+        let [enabled, running] = [words[1] - before[0], words[2] - before[1]];
+        reading.running_share = reading.running_share.min(share(running, enabled));
+        for (name, count) in self.names.iter().zip(&words[3..]) {
+            reading
+                .counts
+                .push((name, scaled(*count, enabled, running)));
+        }
+        Ok(())
+    }
+
     /// Reads the number of events, the time enabled, the time counted, and the counts.
     fn read(&self) -> Result<Vec<u64>> {
         let mut bytes = vec![0; 8 * (3 + self.files.len())];

@@ -89,6 +89,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
             copies,
             // In the notes if below 1.
             engine_share: _,
+            running_share: _,
             slowdown,
             slowdown_ci95,
         } = case;

@@ -46,6 +46,10 @@ pub struct Case {
     pub misses: Option<Metric>,
     /// Misses over references.
     pub miss_share: Option<Metric>,
+    /// Smallest share of a run's time in which the counters counted; below 1 the counts of that run are scaled. Null without
+    /// counters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running_share: Option<f64>,
     /// The application.
     pub application: String,
     /// `ideal` (no copies), `cpu` or `dma`.
