@@ -18,6 +18,7 @@ pub mod data_cache;
 pub mod descriptor;
 pub mod doctor;
 pub mod faults;
+pub mod file_limit;
 pub mod forked;
 pub mod free_memory;
 pub mod holders;

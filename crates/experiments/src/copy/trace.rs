@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use memwarden_copies::provide_trace;
 pub use memwarden_copies::trace::Function;
 use memwarden_copies::trace::{self, Control, FunctionStatistics, Info, Reader, Tracer};
-use memwarden_platform::cpus;
 use memwarden_platform::units::Time;
+use memwarden_platform::{cpus, file_limit};
 use memwarden_run::Sample;
 use memwarden_run::studies::copy_trace::{NAME, Summary, Whole};
 use schemars::JsonSchema;
@@ -159,6 +159,7 @@ pub fn run(
     let tracer = trace::open(&config.device)?;
     let cpus: Vec<usize> = cpus::online()?.iter().collect();
     // Before the folder is created, as another trace may own the rings.
+    file_limit::raise();
     let rings = Claimed::of(tracer.as_ref(), &config.ops, &cpus)?;
     let mut folder = request.begin(NAME, config)?;
     let files = config

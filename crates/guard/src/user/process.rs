@@ -9,11 +9,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use memwarden_platform::clock::monotonic_ns;
-use memwarden_platform::sched;
 use memwarden_platform::shared::SharedWords;
-use rustix::process::{
-    Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
-};
+use memwarden_platform::{file_limit, sched};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::WATCHDOG_PRIORITY;
@@ -53,24 +51,11 @@ pub(crate) fn enter(words: OwnedFd) -> Result<(Arc<AtomicBool>, Arc<SharedWords>
             "cannot request a signal at the supervisor's end: {errno}"
         ))
     })?;
-    raise_file_limit();
+    // A regulator has four files for each CPU, and starts no process.
+    file_limit::raise();
     sched::lock_memory().map_err(Error::platform)?;
     let words = SharedWords::from_descriptor(words).map_err(Error::platform)?;
     Ok((stop, Arc::new(words)))
-}
-
-/// Allows as many open files as the hard limit does. A regulator has four for each CPU, and the usual soft limit is 1024. It
-/// is that low for programs that call select(2); this process does not, and starts no other.
-fn raise_file_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    // If it fails, the files may suffice.
-    let _ = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: limit.maximum,
-            ..limit
-        },
-    );
 }
 
 /// Starts a thread that ends the regulator when its supervisor has ended or orders it to. However the regulator ends,
@@ -216,21 +201,6 @@ mod tests {
                 assert!(!heartbeat.is_lost((since_ms + beat_ms) * MS, (since_ms + now_ms) * MS));
             }
         }
-    }
-
-    #[test]
-    fn a_regulator_may_open_as_many_files_as_the_hard_limit_allows() {
-        let before = getrlimit(Resource::Nofile);
-        let Some(most) = before.maximum else { return };
-        let lower = Rlimit {
-            current: Some(most - 1),
-            ..before
-        };
-        setrlimit(Resource::Nofile, lower).unwrap();
-        raise_file_limit();
-        let raised = getrlimit(Resource::Nofile);
-        setrlimit(Resource::Nofile, before).unwrap();
-        assert_eq!(raised.current, Some(most));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use memwarden_experiments::copy::trace::Beside;
 use memwarden_experiments::{Error, Interrupt};
+use memwarden_platform::file_limit;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::verbs::foreign;
@@ -66,6 +67,7 @@ impl<'a> Command<'a> {
         };
         let mut command = std::process::Command::new(program);
         command.args(arguments);
+        file_limit::as_before(&mut command);
         if self.output_is_taken {
             command.stdout(Stdio::from(io::stderr().as_fd().try_clone_to_owned()?));
         }
