@@ -110,9 +110,17 @@ pub struct Info {
     /// Size of each ring in records.
     pub records: u32,
 }
+    /// Steps of the clock in a second.
+    pub ticks_hz: u64,
 
 impl Info {
     /// `None` if the module was built with another header.
+    /// The clock's step, ns.
+    #[must_use]
+    pub fn clock_step_ns(&self) -> f64 {
+        1e9 / self.ticks_hz as f64
+    }
+
     fn of(record: &raw::Info) -> Option<Self> {
         let source = match record.source {
             0 => Source::Hooks,
@@ -125,6 +133,7 @@ impl Info {
             addresses: record.flags & raw::NO_ADDRESSES == 0,
             records: record.records,
         })
+            ticks_hz: record.ticks_hz,
     }
 }
 
@@ -222,6 +231,7 @@ mod tests {
             flags: 1,
             ..raw::Info::default()
         };
+            ticks_hz: 62_500_000,
         let expected = Info {
             source: Source::Probes,
             merged: true,
@@ -229,6 +239,7 @@ mod tests {
             records: 64,
         };
         assert_eq!(Info::of(&record), Some(expected));
+            ticks_hz: 62_500_000,
         let withheld = raw::Info { flags: 3, ..record };
         assert!(!Info::of(&withheld).unwrap().addresses);
         assert_eq!(

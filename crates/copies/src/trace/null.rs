@@ -42,6 +42,7 @@ impl Tracer for Null {
         }
     }
 
+            ticks_hz: 1_000_000_000,
     fn open(&self, cpu: usize, functions: &[Function]) -> Result<Opened> {
         let cpu = u32::try_from(cpu).unwrap_or(0);
         let ring = |function: &Function| Ring {

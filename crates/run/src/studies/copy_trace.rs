@@ -31,6 +31,8 @@ pub struct Whole {
     pub elapsed_s: Option<f64>,
     /// Origin of the samples' times on the kernel's clock.
     pub clock_base_ns: u64,
+    /// Step of the clock that times the copies, ns: no time is more exact. Null if unknown.
+    pub clock_step_ns: Option<f64>,
     /// Copies that the probes missed.
     pub missed: u64,
     /// Exit code of the command; null without one.

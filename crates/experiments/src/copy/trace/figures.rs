@@ -14,6 +14,9 @@ use crate::copy::bytes_text;
 /// Sizes of a function that get a case of their own; a longer table is unreadable.
 const SIZES: usize = 64;
 
+/// A median below this multiple of the clock's step is mostly clock error.
+const COARSE: f64 = 5.0;
+
 /// Callers in the kernel to list.
 const CALLERS: usize = 32;
 
@@ -60,6 +63,7 @@ pub(super) fn fill(summary: &mut Summary, traced: &Traced) -> Vec<Sample> {
         cpus: traced.cpus.len() as u64,
         elapsed_s: Some(traced.elapsed.as_secs_f64()),
         clock_base_ns: base_ns,
+        clock_step_ns: Some(traced.info.clock_step_ns()),
         missed: traced.missed,
         command_exit_code: traced.exit_code,
         callers: callers(traced),
@@ -201,6 +205,20 @@ pub(super) fn remarks(summary: &mut Summary, config: &Config, traced: &Traced) {
         "Minimum, mean, deviation and maximum are of all calls; medians and percentiles are of a uniform sample (in \
          samples.csv).",
     );
+    let step_ns = traced.info.clock_step_ns();
+    let coarse = summary.cases.iter().filter(|case| {
+        let median = case.time.as_ref().and_then(|time| time.median);
+        median.is_some_and(|ns| ns < COARSE * step_ns)
+    });
+    let coarse = coarse.count();
+    if coarse > 0 {
+        summary.note(format!(
+            "The clock of the records has a step of {} ns, and a copy that takes less may show 0 ns. The medians of \
+             {coarse} case{} are below five steps and no more exact.",
+            (step_ns * 100.0).round() / 100.0,
+            if coarse == 1 { "" } else { "s" }
+        ));
+    }
     let dropped: u64 = traced.rings.iter().map(|ring| ring.counts.dropped).sum();
     if dropped > 0 {
         summary.note(format!(

@@ -65,6 +65,8 @@ fn every_record_is_in_the_figures_and_in_the_classic_files() {
     assert!(notes.contains("No kernel was involved"), "{notes}");
     assert!(notes.contains("copies found their ring full"), "{notes}");
     assert!(notes.contains("records=16384"), "{notes}");
+    assert!(!notes.contains("has a step of"), "{notes}");
+    assert_eq!(summary.whole.clock_step_ns, Some(1.0));
     let counted = run
         .samples
         .iter()
@@ -216,6 +218,32 @@ impl Tracer for BrokenTracer {
             ..Null.open(cpu, functions)?
         })
     }
+}
+
+#[test]
+fn a_clock_with_long_steps_is_said() {
+    let interrupt = Interrupt::default();
+    let until = Until {
+        time: Some(Duration::from_millis(1)),
+        interrupt: &interrupt,
+        beside: None,
+        exit_code: None,
+    };
+    // As in the emulated machine.
+    let info = Info {
+        ticks_hz: 62_500_000,
+        ..Null.info()
+    };
+    let every = Duration::from_millis(1);
+    let traced = Claimed::of(&Null, &[Function::From], &[0])
+        .and_then(|rings| rings.trace(info, every, None, until, &mut ()))
+        .unwrap();
+    let mut summary = Summary::new(NAME, "native");
+    figures::fill(&mut summary, &traced);
+    figures::remarks(&mut summary, &Config::default(), &traced);
+    assert_eq!(summary.whole.clock_step_ns, Some(16.0));
+    let said = "The clock of the records has a step of 16 ns, and a copy that takes less may show 0 ns. The medians of ";
+    assert!(summary.notes.iter().any(|note| note.starts_with(said)));
 }
 
 fn error(tracer: &dyn Tracer, cpus: &[usize], time: Option<Duration>) -> String {
