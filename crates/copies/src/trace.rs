@@ -9,6 +9,7 @@ mod devices;
 mod null;
 mod statistics;
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use strum::{Display, EnumString, VariantArray};
 use crate::Result;
 
 pub use devices::Devices;
-pub use memwarden_platform::copytrace::{Counts, Record};
+pub use memwarden_platform::copytrace::{Counts, Record, Waits};
 pub use null::Null;
 pub use statistics::{Caller, FunctionStatistics, Sampled, SizeStatistics};
 
@@ -109,18 +110,18 @@ pub struct Info {
     pub addresses: bool,
     /// Size of each ring in records.
     pub records: u32,
-}
     /// Steps of the clock in a second.
     pub ticks_hz: u64,
+}
 
 impl Info {
-    /// `None` if the module was built with another header.
     /// The clock's step, ns.
     #[must_use]
     pub fn clock_step_ns(&self) -> f64 {
         1e9 / self.ticks_hz as f64
     }
 
+    /// `None` if the module was built with another header.
     fn of(record: &raw::Info) -> Option<Self> {
         let source = match record.source {
             0 => Source::Hooks,
@@ -132,8 +133,8 @@ impl Info {
             merged: record.flags & raw::MERGED != 0,
             addresses: record.flags & raw::NO_ADDRESSES == 0,
             records: record.records,
-        })
             ticks_hz: record.ticks_hz,
+        })
     }
 }
 
@@ -142,11 +143,12 @@ pub trait Tracer {
     /// Its properties.
     fn info(&self) -> Info;
 
-    /// Claims the rings of these functions on one CPU; they are empty and not started.
+    /// Claims the rings of these functions on one CPU; they are empty and not started. Waits of the reader end when `end`
+    /// can be read or its other end is closed; it must stay open as long as the reader.
     ///
     /// # Errors
     /// When the kernel refuses, or another process has claimed them.
-    fn open(&self, cpu: usize, functions: &[Function]) -> Result<Opened>;
+    fn open(&self, cpu: usize, functions: &[Function], end: BorrowedFd<'_>) -> Result<Opened>;
 }
 
 /// The rings of one CPU, in the order of the requested functions.
@@ -159,7 +161,7 @@ pub struct Opened {
 
 /// Reads rings.
 pub trait Reader: Send {
-    /// Waits until a ring is a quarter full or `timeout` has passed.
+    /// Waits until a ring is a quarter full, `timeout` has passed, or the trace ends. A signal ends the wait, too.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -229,17 +231,17 @@ mod tests {
             source: 1,
             records: 64,
             flags: 1,
+            ticks_hz: 62_500_000,
             ..raw::Info::default()
         };
-            ticks_hz: 62_500_000,
         let expected = Info {
             source: Source::Probes,
             merged: true,
             addresses: true,
             records: 64,
+            ticks_hz: 62_500_000,
         };
         assert_eq!(Info::of(&record), Some(expected));
-            ticks_hz: 62_500_000,
         let withheld = raw::Info { flags: 3, ..record };
         assert!(!Info::of(&withheld).unwrap().addresses);
         assert_eq!(

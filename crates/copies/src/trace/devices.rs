@@ -3,13 +3,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use memwarden_platform::copytrace as raw;
 
-use super::{Control, Counts, Function, Info, Opened, Reader, Record, Tracer};
+use super::{Control, Counts, Function, Info, Opened, Reader, Record, Tracer, Waits};
 use crate::{Error, Result};
 
 /// Linux's errors for an unknown request, a ring that is claimed, and a lack of memory.
@@ -65,7 +66,10 @@ impl Tracer for Devices {
         self.info
     }
 
-    fn open(&self, cpu: usize, functions: &[Function]) -> Result<Opened> {
+    fn open(&self, cpu: usize, functions: &[Function], end: BorrowedFd<'_>) -> Result<Opened> {
+        let waiting = |reason| refused("preparing to wait for", &self.folder, reason);
+        let waits = Waits::new().map_err(waiting)?;
+        waits.add(&end).map_err(waiting)?;
         let mut files = Vec::new();
         let mut rings = Vec::new();
         for function in functions {
@@ -90,6 +94,7 @@ impl Tracer for Devices {
             let ring = raw::Ring::map(&file, &record).map_err(|reason| {
                 refused(&format!("mapping the ring of CPU {cpu} of"), &path, reason)
             })?;
+            waits.add(&file).map_err(waiting)?;
             rings.push(ring);
             files.push(Claimed {
                 file: Arc::new(file),
@@ -100,6 +105,7 @@ impl Tracer for Devices {
             reader: Box::new(Rings {
                 files: files.clone(),
                 rings,
+                waits,
             }),
             control: Box::new(Files(files)),
         })
@@ -114,14 +120,15 @@ struct Claimed {
 }
 
 struct Rings {
+    // Kept open: a file that is closed is waited for no longer.
     files: Vec<Claimed>,
     rings: Vec<raw::Ring>,
+    waits: Waits,
 }
 
 impl Reader for Rings {
     fn wait(&mut self, timeout: Duration) -> Result<()> {
-        let files: Vec<&File> = self.files.iter().map(|one| &*one.file).collect();
-        match (raw::wait(&files, timeout), self.files.first()) {
+        match (self.waits.wait(timeout), self.files.first()) {
             (Err(reason), Some(first)) => Err(refused("waiting for", &first.path, reason)),
             _ => Ok(()),
         }

@@ -6,11 +6,14 @@
 //! engine, and every 50th leaves its last 4 bytes uncopied. Records are 1000 ns apart. `to` drops one record for each
 //! batch.
 
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{Control, Counts, Function, Info, Opened, Reader, Record, Source, Tracer};
-use crate::Result;
+use super::{Control, Counts, Function, Info, Opened, Reader, Record, Source, Tracer, Waits};
+use crate::{Error, Result};
 
 /// Records that a ring gets at once.
 const BATCH: u64 = 100;
@@ -39,11 +42,14 @@ impl Tracer for Null {
             merged: false,
             addresses: true,
             records: 4096,
+            ticks_hz: 1_000_000_000,
         }
     }
 
-            ticks_hz: 1_000_000_000,
-    fn open(&self, cpu: usize, functions: &[Function]) -> Result<Opened> {
+    fn open(&self, cpu: usize, functions: &[Function], end: BorrowedFd<'_>) -> Result<Opened> {
+        let waits = Waits::new()
+            .and_then(|waits| waits.add(&end).map(|()| waits))
+            .map_err(waiting)?;
         let cpu = u32::try_from(cpu).unwrap_or(0);
         let ring = |function: &Function| Ring {
             function: *function,
@@ -56,7 +62,10 @@ impl Tracer for Null {
         let rings: Arc<Mutex<Vec<Ring>>> =
             Arc::new(Mutex::new(functions.iter().map(ring).collect()));
         Ok(Opened {
-            reader: Box::new(Rings(Arc::clone(&rings))),
+            reader: Box::new(Reading {
+                rings: Rings(Arc::clone(&rings)),
+                waits,
+            }),
             control: Box::new(Rings(rings)),
         })
     }
@@ -107,15 +116,25 @@ impl Rings {
     }
 }
 
-impl Reader for Rings {
+fn waiting(reason: io::Error) -> Error {
+    Error::refused("waiting for", Path::new(super::NULL), reason)
+}
+
+/// The rings for the reading thread.
+struct Reading {
+    rings: Rings,
+    waits: Waits,
+}
+
+impl Reader for Reading {
     fn wait(&mut self, timeout: Duration) -> Result<()> {
-        std::thread::sleep(timeout);
-        self.lock().iter_mut().for_each(Ring::fill);
+        self.waits.wait(timeout).map_err(waiting)?;
+        self.rings.lock().iter_mut().for_each(Ring::fill);
         Ok(())
     }
 
     fn read(&mut self, nth: usize, each: &mut dyn FnMut(&Record)) -> usize {
-        let ring = &mut self.lock()[nth];
+        let ring = &mut self.rings.lock()[nth];
         let mut count = 0;
         while ring.read < ring.recorded {
             each(&record(ring.read, ring.cpu));
@@ -156,14 +175,24 @@ impl Control for Rings {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
     use super::*;
+
+    /// The rings of one CPU, and the pipe whose end ends the waits.
+    fn opened(cpu: usize, functions: &[Function]) -> (Opened, UnixStream) {
+        let (end, writer) = UnixStream::pair().unwrap();
+        (Null.open(cpu, functions, end.as_fd()).unwrap(), writer)
+    }
 
     #[test]
     fn every_record_is_read_once_and_accounted_for() {
+        let (opened, _writer) = opened(3, &[Function::From, Function::To]);
         let Opened {
             mut reader,
             control,
-        } = Null.open(3, &[Function::From, Function::To]).unwrap();
+        } = opened;
         let mut records = Vec::new();
         let mut take = |reader: &mut dyn Reader| {
             reader.read(1, &mut |record| records.push(*record));
@@ -198,10 +227,11 @@ mod tests {
 
     #[test]
     fn it_comes_to_an_end() {
+        let (opened, _writer) = opened(0, &[Function::From]);
         let Opened {
             mut reader,
             control,
-        } = Null.open(0, &[Function::From]).unwrap();
+        } = opened;
         control.start().unwrap();
         for _ in 0..20 {
             reader.wait(Duration::ZERO).unwrap();

@@ -7,12 +7,13 @@ mod figures;
 mod readers;
 
 use std::ffi::OsString;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use memwarden_copies::provide_trace;
 pub use memwarden_copies::trace::Function;
-use memwarden_copies::trace::{self, Control, FunctionStatistics, Info, Reader, Tracer};
+use memwarden_copies::trace::{self, Control, FunctionStatistics, Info, Reader, Tracer, Waits};
 use memwarden_platform::units::Time;
 use memwarden_platform::{cpus, file_limit};
 use memwarden_run::Sample;
@@ -25,7 +26,7 @@ use crate::settings::{not_empty, not_twice};
 use crate::{Error, Interrupt, RunRequest, Settings};
 
 pub use readers::{CLASSES, Live};
-use readers::{Ring, Trace};
+use readers::{End, Ring, Trace};
 
 /// Interval between checks for the end of the trace: cheap, and short enough that Ctrl-C feels immediate.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -220,10 +221,12 @@ impl Until<'_, '_> {
             || self.time.is_some_and(|time| elapsed >= time))
     }
 
-    /// Sleeps until the next check.
-    fn wait(&self, elapsed: Duration) {
+    /// Waits until the next check, by a wait that is no copy itself.
+    fn wait(&self, elapsed: Duration, waits: &Waits) -> Result<(), Error> {
         let left = self.time.map(|time| time.saturating_sub(elapsed));
-        std::thread::sleep(left.unwrap_or(LOOK_EVERY).min(LOOK_EVERY));
+        let waited = waits.wait(left.unwrap_or(LOOK_EVERY).min(LOOK_EVERY));
+        waited.map_err(|reason| Error::process("waiting for", "the trace's end", reason))?;
+        Ok(())
     }
 }
 
@@ -233,6 +236,8 @@ struct Claimed<'a> {
     cpus: &'a [usize],
     readers: Vec<(usize, Box<dyn Reader>)>,
     controls: Vec<Box<dyn Control>>,
+    /// The pipe on which the readers wait for the end.
+    end: End,
 }
 
 impl<'a> Claimed<'a> {
@@ -241,10 +246,11 @@ impl<'a> Claimed<'a> {
         functions: &'a [Function],
         cpus: &'a [usize],
     ) -> Result<Self, Error> {
+        let end = End::new()?;
         let (readers, controls): (Vec<_>, Vec<_>) = cpus
             .iter()
             .map(|cpu| {
-                let opened = tracer.open(*cpu, functions)?;
+                let opened = tracer.open(*cpu, functions, end.told.as_fd())?;
                 Ok(((*cpu, opened.reader), opened.control))
             })
             .collect::<Result<Vec<_>, Error>>()?
@@ -255,6 +261,7 @@ impl<'a> Claimed<'a> {
             cpus,
             readers,
             controls,
+            end,
         })
     }
 
@@ -267,8 +274,11 @@ impl<'a> Claimed<'a> {
         watch: &mut dyn Watch,
     ) -> Result<Traced, Error> {
         let trace = Trace::new(self.functions, self.controls, every, files);
+        let waits = Waits::new();
+        let waits =
+            waits.map_err(|reason| Error::process("waiting for", "the trace's end", reason))?;
         let mut elapsed = Duration::ZERO;
-        let (statistics, rings) = trace.read_while(self.readers, |trace| {
+        let (statistics, rings) = trace.read_while(self.readers, self.end, |trace| {
             trace.start()?;
             if let Some(beside) = &mut until.beside {
                 beside.start()?;
@@ -276,7 +286,7 @@ impl<'a> Claimed<'a> {
             let began = Instant::now();
             let mut watched = Duration::ZERO;
             while !trace.failed() && !until.is_there(elapsed)? {
-                until.wait(elapsed);
+                until.wait(elapsed, &waits)?;
                 elapsed = began.elapsed();
                 if watch.is_looked_at() && elapsed >= watched + WATCH_EVERY {
                     watched = elapsed;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One thread on each CPU reads the rings of that CPU.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::ScopedJoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use memwarden_copies::trace::{Control, Counts, Function, FunctionStatistics, Reader};
 use memwarden_platform::affinity;
+use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::LOOK_EVERY;
 use super::dat::{Files, Lines};
 use crate::Error;
 use crate::pinned::joined;
@@ -38,6 +39,21 @@ pub(super) struct Ring {
 
 /// A CPU with the reader of its rings.
 type CpuReader = (usize, Box<dyn Reader>);
+
+/// A pipe whose writing end is closed when the trace ends.
+pub(super) struct End {
+    /// The readers wait for it, as long as it is open.
+    pub(super) told: OwnedFd,
+    tell: OwnedFd,
+}
+
+impl End {
+    pub(super) fn new() -> Result<Self, Error> {
+        let pipe = pipe_with(PipeFlags::CLOEXEC);
+        let (told, tell) = pipe.map_err(|reason| Error::process("making", "a pipe", reason))?;
+        Ok(Self { told, tell })
+    }
+}
 
 /// State that all threads share.
 pub(super) struct Trace<'a> {
@@ -101,10 +117,12 @@ impl<'a> Trace<'a> {
         Ok(all)
     }
 
-    /// Reads while `work` runs, which starts the rings; afterwards reads the rings until they are empty.
+    /// Reads while `work` runs, which starts the rings; afterwards closes `end`, on which the readers wait, too, and reads
+    /// the rings until they are empty.
     pub(super) fn read_while(
         &self,
         readers: Vec<CpuReader>,
+        end: End,
         work: impl FnOnce(&Self) -> Result<(), Error>,
     ) -> Result<(Vec<FunctionStatistics>, Vec<Ring>), Error> {
         let cpus: Vec<usize> = readers.iter().map(|(cpu, _)| *cpu).collect();
@@ -134,6 +152,7 @@ impl<'a> Trace<'a> {
                 outcome = outcome.and(control.stop().map_err(Error::from));
             }
             self.stopped.store(true, Ordering::Release);
+            drop(end.tell);
             let read: Vec<_> = threads.into_iter().map(joined).collect();
             let read = read.into_iter().collect::<Result<Vec<Read>, Error>>();
             // A thread's own error explains those that followed from it.
@@ -226,22 +245,7 @@ impl<'a> Trace<'a> {
             match (stopped, count) {
                 (true, 0) => return Ok(all),
                 (true, _) => {}
-                (false, _) => self.wait(reader)?,
-            }
-        }
-    }
-
-    /// Waits until there is much to read, the interval has passed, or the trace ends.
-    fn wait(&self, reader: &mut dyn Reader) -> Result<(), Error> {
-        let until = Instant::now() + self.every;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let slice = left.min(LOOK_EVERY);
-            let before = Instant::now();
-            reader.wait(slice)?;
-            let woken = before.elapsed() < slice;
-            if woken || slice == left || self.stopped.load(Ordering::Acquire) {
-                return Ok(());
+                (false, _) => reader.wait(self.every)?,
             }
         }
     }

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use memwarden_copies::trace::{Control, Counts, Null, Opened, Reader, Record};
 use memwarden_run::Recorded;
 
@@ -159,8 +163,13 @@ impl Tracer for Lossy {
         Null.info()
     }
 
-    fn open(&self, cpu: usize, functions: &[Function]) -> memwarden_copies::Result<Opened> {
-        let opened = Null.open(cpu, functions)?;
+    fn open(
+        &self,
+        cpu: usize,
+        functions: &[Function],
+        end: BorrowedFd<'_>,
+    ) -> memwarden_copies::Result<Opened> {
+        let opened = Null.open(cpu, functions, end)?;
         Ok(Opened {
             control: Box::new(OneMore(opened.control)),
             ..opened
@@ -212,12 +221,72 @@ impl Tracer for BrokenTracer {
         Null.info()
     }
 
-    fn open(&self, cpu: usize, functions: &[Function]) -> memwarden_copies::Result<Opened> {
+    fn open(
+        &self,
+        cpu: usize,
+        functions: &[Function],
+        end: BorrowedFd<'_>,
+    ) -> memwarden_copies::Result<Opened> {
         Ok(Opened {
             reader: Box::new(Broken),
-            ..Null.open(cpu, functions)?
+            ..Null.open(cpu, functions, end)?
         })
     }
+}
+
+/// A tracer that counts the waits of its readers.
+#[derive(Default)]
+struct CountsWaits(Arc<AtomicUsize>);
+
+impl Tracer for CountsWaits {
+    fn info(&self) -> Info {
+        Null.info()
+    }
+
+    fn open(
+        &self,
+        cpu: usize,
+        functions: &[Function],
+        end: BorrowedFd<'_>,
+    ) -> memwarden_copies::Result<Opened> {
+        let opened = Null.open(cpu, functions, end)?;
+        Ok(Opened {
+            reader: Box::new(CountedWaits(opened.reader, Arc::clone(&self.0))),
+            ..opened
+        })
+    }
+}
+
+struct CountedWaits(Box<dyn Reader>, Arc<AtomicUsize>);
+
+impl Reader for CountedWaits {
+    fn wait(&mut self, timeout: Duration) -> memwarden_copies::Result<()> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.wait(timeout)
+    }
+
+    fn read(&mut self, nth: usize, each: &mut dyn FnMut(&Record)) -> usize {
+        self.0.read(nth, each)
+    }
+}
+
+#[test]
+fn a_reader_waits_for_the_whole_interval_unless_the_trace_ends() {
+    let tracer = CountsWaits::default();
+    let interrupt = Interrupt::default();
+    let until = Until {
+        time: Some(Duration::from_millis(300)),
+        interrupt: &interrupt,
+        beside: None,
+        exit_code: None,
+    };
+    let every = Duration::from_secs(60);
+    let began = Instant::now();
+    Claimed::of(&tracer, &[Function::From], &[0])
+        .and_then(|rings| rings.trace(tracer.info(), every, None, until, &mut ()))
+        .unwrap();
+    assert!(began.elapsed() < every);
+    assert_eq!(tracer.0.load(Ordering::Relaxed), 1);
 }
 
 #[test]
