@@ -159,8 +159,8 @@ pub fn run(
     let loaded = provide_trace(&config.device)?;
     let tracer = trace::open(&config.device)?;
     let cpus: Vec<usize> = cpus::online()?.iter().collect();
-    // Before the folder is created, as another trace may own the rings.
     file_limit::raise();
+    // Before the folder is created, as another trace may own the rings.
     let rings = Claimed::of(tracer.as_ref(), &config.ops, &cpus)?;
     let mut folder = request.begin(NAME, config)?;
     let files = config
