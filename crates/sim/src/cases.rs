@@ -97,6 +97,49 @@ pub struct Task {
     pub jobs: u64,
 }
 
+impl Task {
+    /// From one release to the next, ps.
+    #[must_use]
+    pub fn period_ps(&self) -> u64 {
+        self.period_us * 1_000_000
+    }
+
+    /// The shortest period, not below the task's, with which its jobs are released at as many
+    /// points of a guard's period, evenly spread; ps.
+    ///
+    /// A machine's guard and task have one clock, so a run has one phase between them, and
+    /// which one is not known. A run of the model has them all.
+    #[must_use]
+    pub fn spread_ps(&self, guard_ps: u64) -> u64 {
+        let jobs = u128::from(self.jobs);
+        let (period_ps, guard_ps) = (u128::from(self.period_ps()), u128::from(guard_ps));
+        let into_ps = period_ps % guard_ps;
+        // Points from one release to the next. Without a common divisor, none comes twice.
+        let mut step = (into_ps * jobs).div_ceil(guard_ps);
+        while greatest_common_divisor(step, jobs) != 1 {
+            step += 1;
+        }
+        let spread_ps = period_ps - into_ps + guard_ps * step / jobs;
+        u64::try_from(spread_ps).unwrap_or(u64::MAX)
+    }
+}
+
+fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// When a case's jobs are released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Releases {
+    /// Each period, from the guard's first period on.
+    EachPeriod,
+    /// Spread over the guard's period.
+    Spread,
+}
+
 /// A guard's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -369,7 +412,8 @@ impl Case {
         None
     }
 
-    /// The model's figures for this case. `seed` spreads pages over memory.
+    /// The model's figures for this case. `seed` spreads pages over memory. The task's releases
+    /// are multiples of its period, from the guard's first period on.
     ///
     /// # Errors
     /// When the platform cannot run this case.
@@ -378,15 +422,38 @@ impl Case {
         platform: &Platform,
         seed: u64,
     ) -> Result<BTreeMap<Measure, f64>, PlatformError> {
+        self.run_with(platform, seed, Releases::EachPeriod)
+    }
+
+    /// The same with the task's releases spread over the guard's period
+    /// ([`Task::spread_ps`]).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_spread(
+        &self,
+        platform: &Platform,
+        seed: u64,
+    ) -> Result<BTreeMap<Measure, f64>, PlatformError> {
+        self.run_with(platform, seed, Releases::Spread)
+    }
+
+    fn run_with(
+        &self,
+        platform: &Platform,
+        seed: u64,
+        releases: Releases,
+    ) -> Result<BTreeMap<Measure, f64>, PlatformError> {
+        let guard = self.guard.as_ref().map(|guard| guard.for_cores(platform));
+        let spread = guard.as_ref().filter(|_| releases == Releases::Spread);
         let mut workloads: Vec<Box<dyn Workload>> = Vec::new();
         for (core, name) in (1..).zip(&self.workloads) {
             workloads.push(match (name.as_str(), &self.task) {
                 ("idle", _) => Box::new(Idle),
-                ("task", Some(task)) => platform.task(task),
+                ("task", Some(task)) => platform.task(task, spread),
                 (name, _) => platform.workload(name, self.memory_bytes, seed ^ core)?,
             });
         }
-        let guard = self.guard.as_ref().map(|guard| guard.for_cores(platform));
         let mut machine = platform.machine(workloads, guard.as_ref(), seed)?;
         let busy = |core: &usize| self.workloads[*core] != "idle";
         let cores = 0..self.workloads.len();
@@ -406,7 +473,7 @@ impl Case {
         let mut ticks = Ticks::new(&loads);
         let ((before, active_before), window_ps) = if let Some(task) = &self.task {
             while !machine.has_ended(subject) {
-                let until_ps = machine.now_ps() + task.period_us * 1_000_000;
+                let until_ps = machine.now_ps() + task.period_ps();
                 ticks.run_until(&mut machine, until_ps);
             }
             let none = vec![CoreCounts::default(); self.workloads.len()];
@@ -537,15 +604,17 @@ impl Budgets {
 }
 
 impl Platform {
-    /// The periodic task on this platform.
+    /// The periodic task on this platform, its releases spread over the period of a guard
+    /// ([`Task::spread_ps`]) if there is one.
     #[must_use]
-    pub fn task(&self, task: &Task) -> Box<dyn Workload> {
+    pub fn task(&self, task: &Task, guard: Option<&Guard>) -> Box<dyn Workload> {
+        let period_ps = guard.map_or(task.period_ps(), |guard| task.spread_ps(guard.period_ps));
         Box::new(Periodic::new(
             task.frame_bytes,
             self.machine.line_bytes,
             self.work.frame_ps,
             self.work.frame_depends,
-            task.period_us * 1_000_000,
+            period_ps,
             task.jobs,
         ))
     }

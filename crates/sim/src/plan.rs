@@ -10,6 +10,9 @@
 //! the goal's confidence requires, and with pages spread by another seed, until one still
 //! reaches the goal: that one is recommended. If a wrong number of the platform would break it,
 //! the plan also has the best setting that none of them breaks.
+//!
+//! The jobs of each run with a regulator are released at points spread evenly over its period:
+//! on a machine the phase between the two is constant, but unknown.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -32,7 +35,7 @@ const PERIOD_US: u64 = 1000;
 const HALVINGS: usize = 3;
 /// The recommended setting is tested with this many times the jobs of the search's runs.
 const CONFIRMED_BY: u64 = 4;
-/// Assumed error of the uncertain numbers, percent, but at least 1.
+/// Assumed error of the uncertain numbers, percent, rounded up to a whole number.
 const WRONG_BY: u64 = 10;
 
 /// The goal.
@@ -295,7 +298,7 @@ impl Problem {
     ) -> Result<Outcome, PlatformError> {
         let figures = self
             .case(platform, setting.as_ref(), loads)
-            .run(platform, self.seed)?;
+            .run_spread(platform, self.seed)?;
         let figure = |measure| figures.get(&measure).copied().unwrap_or(0.0);
         let deadline_ms = self.task.deadline_us as f64 / 1e3;
         let (p99_ms, worst_ms) = (figure(Measure::P99Ms), figure(Measure::WorstMs));
@@ -555,15 +558,14 @@ impl<F: FnMut(usize) -> bool, K: FnMut(Found)> Stages<'_, F, K> {
         Ok((all, untried))
     }
 
-    /// The best candidate that no change breaks. Changes that broke other candidates are tried
-    /// first.
+    /// The best candidate that no change breaks, with as many jobs as its own test will have.
+    /// Changes that broke other candidates are tried first.
     fn robust(
         &mut self,
         candidates: &[Outcome],
         fragile: &Choice,
         changes: &[Change],
     ) -> Result<Option<Choice>, Stop> {
-        let jobs = fragile.jobs;
         let spoiled = |all: &[Sensitivity]| -> Vec<String> {
             let missed = all.iter().filter(|one| !one.outcome.reached);
             missed
@@ -579,6 +581,7 @@ impl<F: FnMut(usize) -> bool, K: FnMut(Found)> Stages<'_, F, K> {
                 .iter()
                 .cloned()
                 .partition(|one| spoilers.contains(&format!("{} {}", one.path, one.to)));
+            let jobs = self.problem.test(self.tested + 1).task.jobs;
             let (mut sensitivity, _) = self.changed(candidate.setting, jobs, &first)?;
             if !spoiled(&sensitivity).is_empty() {
                 continue;
@@ -674,8 +677,8 @@ impl fmt::Display for Change {
     }
 }
 
-/// Each of them a tenth less and a tenth more, at least 1; and those that are not possible: a
-/// tenth of nothing is nothing, and some values are invalid in a platform.
+/// Each of them at least a tenth less and more; and those that are not possible: a tenth of
+/// nothing is nothing, and some values are invalid in a platform.
 fn changes(platform: &Platform) -> (Vec<Change>, Vec<String>) {
     let (mut all, mut unchanged) = (Vec::new(), Vec::new());
     for path in platform.fit.keys() {
@@ -684,7 +687,7 @@ fn changes(platform: &Platform) -> (Vec<Change>, Vec<String>) {
             unchanged.push(format!("{path} (it is 0)"));
             continue;
         }
-        let by = (from * WRONG_BY / 100).max(1);
+        let by = (from * WRONG_BY).div_ceil(100);
         for to in [from - by, from + by] {
             let change = Change {
                 path: path.clone(),
@@ -895,6 +898,72 @@ mod tests {
         assert!(none.recommended.is_none() && none.robust.is_none());
     }
 
+    /// Released when the guard's periods begin, no job is late; released at other points of
+    /// them, every other one.
+    #[test]
+    fn jobs_that_are_late_only_at_some_points_of_the_guard_s_period_are_found() {
+        let pi = Platform::find("raspberry-pi-3").unwrap();
+        let problem = Problem {
+            task: Task {
+                frame_bytes: 256 << 10,
+                period_us: 2000,
+                deadline_us: 600,
+                jobs: 20,
+            },
+            task_core: 0,
+            loads: (1..4)
+                .map(|core| ("bandwidth:write".into(), core))
+                .collect(),
+            load_bytes: 2 << 20,
+            goal: GOAL,
+            maximise: Maximise::Load,
+            seed: 1,
+        };
+        let setting = Setting {
+            task_mib_s: Some(459),
+            load_mib_s: 175,
+            best_effort: Mode::Spare,
+            period_us: 1000,
+        };
+        let outcome = problem.run(&pi, Some(setting), true).unwrap();
+        assert!(outcome.miss_share > 0.2, "{outcome:?}");
+        let in_phase = problem.case(&pi, Some(&setting), true).run(&pi, 1).unwrap();
+        assert_eq!(in_phase[&Measure::MissShare], 0.0);
+    }
+
+    #[test]
+    fn the_releases_are_evenly_spread_over_the_guard_s_period() {
+        for (period_us, guard_us, jobs) in [
+            (20_000, 1000, 5),
+            (20_000, 1000, 20),
+            (16_667, 1000, 20),
+            (20_000, 997, 200),
+            (500, 1000, 30),
+            (100, 5000, 7),
+            (1000, 1000, 1),
+        ] {
+            let task = Task {
+                frame_bytes: 64,
+                period_us,
+                deadline_us: period_us,
+                jobs,
+            };
+            let guard_ps = guard_us * 1_000_000;
+            let spread_ps = task.spread_ps(guard_ps);
+            assert!(spread_ps >= task.period_ps());
+            // The next number without a common divisor is never far.
+            let most_ps = guard_ps * 7 / jobs;
+            assert!(spread_ps - task.period_ps() <= most_ps, "{task:?}");
+            let mut points: Vec<u64> = (0..jobs).map(|k| k * spread_ps % guard_ps).collect();
+            points.sort_unstable();
+            for (point, k) in points.into_iter().zip(0..) {
+                // A job's point is a ps too early for each rounded release.
+                let off = (point + jobs).abs_diff(guard_ps * k / jobs + jobs);
+                assert!(off <= jobs, "{task:?} {guard_ps}: {point}");
+            }
+        }
+    }
+
     #[test]
     fn a_confidence_takes_so_many_jobs() {
         // The rule of three, and the table of zero-failure tests.
@@ -963,8 +1032,55 @@ mod tests {
         }
     }
 
+    /// The second candidate's test has more jobs than the first's, and so have its changes.
     #[test]
-    fn small_numbers_change_by_one_and_what_is_not_tried_is_named() {
+    fn the_changes_of_a_robust_alternative_run_as_many_jobs_as_it() {
+        let pi = Platform::find("raspberry-pi-3").unwrap();
+        let mut problem = Problem {
+            task: Task {
+                frame_bytes: 16 << 10,
+                period_us: 100,
+                deadline_us: 100,
+                jobs: 1,
+            },
+            task_core: 0,
+            loads: vec![("bandwidth:write".into(), 1)],
+            load_bytes: 1 << 20,
+            goal: Goal {
+                miss_ratio: 0.3,
+                confidence: 0.5,
+                ..GOAL
+            },
+            maximise: Maximise::Load,
+            seed: 1,
+        };
+        let candidate = problem.run(&pi, None, true).unwrap();
+        let mut stages = Stages {
+            platform: &pi,
+            problem: &problem.clone(),
+            told: |_| true,
+            found: |_: Found| (),
+            done: 0,
+            tested: 0,
+        };
+        let candidates = [candidate];
+        let mut fragile = stages.confirm(&candidates).ok().flatten().unwrap();
+        fragile.outcome.setting = problem.first_settings(100).first().copied();
+        let (changes, _) = changes(&pi);
+        let robust = stages.robust(&candidates, &fragile, &changes).ok();
+        let robust = robust.flatten().unwrap();
+        assert_eq!((fragile.jobs, robust.jobs), (4, 7));
+        problem.task.jobs = robust.jobs;
+        assert_eq!(robust.sensitivity.len(), changes.len());
+        for one in &robust.sensitivity {
+            let changed = pi.with(&one.path, one.changed);
+            let again = problem.run(&changed, None, true).unwrap();
+            assert_eq!(again, one.outcome, "{}", one.path);
+        }
+    }
+
+    #[test]
+    fn numbers_change_by_a_tenth_or_more_and_what_is_not_tried_is_named() {
         let pi = Platform::find("raspberry-pi-3").unwrap();
         let (all, unchanged) = changes(&pi);
         assert!(unchanged.is_empty(), "{unchanged:?}");
@@ -973,6 +1089,10 @@ mod tests {
             all.map(|one| one.to).collect()
         };
         assert_eq!(of("machine.core.mshrs"), [2, 4]);
+        assert_eq!(of("machine.shared.write_backs"), [18, 24]);
+        for one in &all {
+            assert!(10 * one.from.abs_diff(one.to) >= one.from, "{one}");
+        }
         assert_eq!(of("machine.shared.port_ps"), [19_800, 24_200]);
         let none = pi.with("machine.shared.port_ps", 0);
         assert_eq!(changes(&none).1, ["machine.shared.port_ps (it is 0)"]);

@@ -91,8 +91,8 @@ struct Regulated {
 struct Stop {
     /// The resource whose budget was used up.
     by: Resource,
-    /// Its events in the period until the core halted; `None` before that.
-    held: Option<u64>,
+    /// The period's events until the core halted, by budget; `None` before that.
+    held: Option<[u64; 2]>,
 }
 
 /// The regulator's host.
@@ -183,7 +183,7 @@ impl Regulator {
         let core = &mut self.cores[core];
         let used = core.used_by_budget();
         if let Some(stop) = &mut core.stop {
-            stop.held.get_or_insert(used[stop.by as usize]);
+            stop.held.get_or_insert(used);
         }
     }
 
@@ -211,13 +211,12 @@ impl Regulator {
         let throttled = core.policy.is_throttled();
         let assigned = Resource::ALL.map(|resource| core.policy.account(resource).assigned);
         let allowed = Resource::ALL.map(|resource| core.policy.account(resource).allowed());
-        let best_effort = core.policy.is_best_effort();
         let used = core.used_by_budget();
         let action = core.policy.period_begin(number, idle, used);
         if action == Action::Continue {
             return None;
         }
-        core.settle(used, allowed, best_effort);
+        core.settle(used, allowed);
         core.begin();
         core.arm();
         if throttled {
@@ -281,28 +280,26 @@ impl Regulated {
         }
     }
 
-    /// Charges the events of an ended period that exceed its budgets, as the kernel module does.
+    /// Charges the events of a period that ended with a stop, and that exceed its budgets, as the kernel module does. A
+    /// period without a stop owes nothing.
     ///
     /// The policy learns a stop's events over some fifty periods. A run of the model is about as long, and the guards
     /// that it is compared with ran for seconds, so here the policy expects the first stop's events from then on.
-    fn settle(&mut self, used: [u64; 2], allowed: [u64; 2], best_effort: bool) {
-        let stop = self.stop.take();
+    fn settle(&mut self, used: [u64; 2], allowed: [u64; 2]) {
+        let Some(stop) = self.stop.take() else {
+            return;
+        };
+        let held = stop.held.unwrap_or(used);
         for resource in Resource::ALL {
-            let (used, allowed) = (used[resource as usize], allowed[resource as usize]);
-            match &stop {
-                Some(stop) if stop.by == resource => {
-                    let held = stop.held.unwrap_or(used);
-                    if std::mem::replace(&mut self.learned[resource as usize], true) {
-                        self.policy.settle_stop(resource, used, held, allowed);
-                    } else {
-                        let excess = used.saturating_sub(allowed);
-                        self.policy.expect_stop(resource, excess);
-                    }
-                }
-                _ if best_effort => {}
-                _ => {
-                    self.policy.owe(resource, used, used, allowed);
-                }
+            let r = resource as usize;
+            let (used, allowed, held) = (used[r], allowed[r], held[r]);
+            if stop.by != resource {
+                self.policy.owe(resource, used, held, allowed);
+            } else if std::mem::replace(&mut self.learned[r], true) {
+                self.policy.settle_stop(resource, used, held, allowed);
+            } else {
+                let excess = used.saturating_sub(allowed);
+                self.policy.expect_stop(resource, excess);
             }
         }
     }
@@ -425,6 +422,48 @@ mod tests {
         }
         assert_eq!(used[0], 115);
         assert!(used[1..].iter().all(|used| *used == 100), "{used:?}");
+    }
+
+    /// The interrupt of the overflow is still pending when the period ends.
+    #[test]
+    fn a_period_that_ends_without_a_stop_owes_nothing() {
+        let mut regulator = regulator(&[100], BestEffort::None);
+        for _ in 0..300 {
+            regulator.count(0, Resource::Read);
+        }
+        let mut orders = Vec::new();
+        regulator.period_begin(0, 1000, false, &mut orders);
+        regulator.overflow(0, Resource::Read, &mut orders);
+        assert_eq!(orders, []);
+        assert_eq!(regulator.cores[0].policy.account(Resource::Read).owed, 0);
+        assert_eq!(use_up(&mut regulator, 0, 99), []);
+        assert_eq!(use_up(&mut regulator, 0, 1), [Order::Stop(0)]);
+    }
+
+    /// Reads stop the core; writes that follow its halt are not the tasks'.
+    #[test]
+    fn a_stop_charges_the_other_budget_for_what_came_before_the_halt() {
+        let mut regulator = Regulator::new(&Guard {
+            budgets: vec![[100, 100]],
+            combined: false,
+            best_effort: BestEffort::None,
+            reclaim: false,
+            period_ps: 1000,
+            per_bank: false,
+        })
+        .unwrap();
+        let writes = |regulator: &mut Regulator, count| {
+            (0..count).for_each(|_| {
+                regulator.count(0, Resource::Write);
+            });
+        };
+        assert_eq!(use_up(&mut regulator, 0, 100), [Order::Stop(0)]);
+        writes(&mut regulator, 170);
+        regulator.halted(0);
+        writes(&mut regulator, 500);
+        regulator.period_begin(0, 1000, false, &mut Vec::new());
+        // Half a budget is a stop's.
+        assert_eq!(regulator.cores[0].policy.account(Resource::Write).owed, 20);
     }
 
     #[test]

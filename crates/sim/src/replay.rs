@@ -2,7 +2,8 @@
 //! Runs a trace through a controller, and collects the result.
 //!
 //! Requests are accepted in the trace's order: one that finds its queue full delays the
-//! following ones. A request without a time arrives when it is accepted, otherwise at its time.
+//! following ones. A request without a time arrives when it is accepted, otherwise at its time,
+//! which counts from the first request's.
 //! The memory used does not grow with the trace.
 
 mod latencies;
@@ -121,26 +122,23 @@ fn run<O: Observer>(
         read_latencies: Latencies::default(),
     };
     let mut begin = None;
-    let mut before = Activity::default();
     for request in trace {
-        let request = request?;
-        if begin.is_none() {
-            begin = Some(request.at_ps);
-            before = run.idle_until(request.at_ps.unwrap_or(0));
-        }
+        let mut request = request?;
+        let begin_ps = begin.get_or_insert(request.at_ps).unwrap_or(0);
+        request.at_ps = request.at_ps.map(|at_ps| at_ps - begin_ps);
         run.take(&request);
     }
     let begin = begin.ok_or(ReplayError::Empty)?;
     run.controller.finish(run.end_ps, &mut run.done);
     run.count_done();
     let mut statistics = run.controller.statistics();
-    let activity = Activity::until(&statistics, run.end_ps).since(&before);
+    let activity = Activity::until(&statistics, run.end_ps);
     statistics.refreshes = activity.refreshes;
     let replay = Replay {
         reads: run.reads,
         writes: run.writes,
         timed: begin.is_some(),
-        time_ps: run.end_ps - begin.unwrap_or(0),
+        time_ps: run.end_ps,
         read_latencies: run.read_latencies,
         activity,
         statistics,
@@ -150,13 +148,6 @@ fn run<O: Observer>(
 }
 
 impl<O: Observer> Run<O> {
-    /// Advances the time before the first request. Returns the memory's activity in it, which
-    /// does not belong to the trace.
-    fn idle_until(&mut self, at_ps: u64) -> Activity {
-        self.controller.advance(at_ps, &mut self.done);
-        Activity::until(&self.controller.statistics(), at_ps)
-    }
-
     fn take(&mut self, request: &Request) {
         let Request { address, write, .. } = *request;
         let from_ps = self.now_ps.max(request.at_ps.unwrap_or(0));

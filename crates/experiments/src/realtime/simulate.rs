@@ -61,9 +61,11 @@ pub fn simulate(
         let guard = guard.map(|spec| simulated.guard(spec, &options));
         let (settings, guard) = guard.transpose()?.unzip();
         // Reject any invalid setting before the folder exists.
-        simulated
-            .platform
-            .machine(workloads(&config, simulated, &plan, 0)?, guard.as_ref(), 0)?;
+        simulated.platform.machine(
+            workloads(&config, simulated, &plan, guard.as_ref(), 0)?,
+            guard.as_ref(),
+            0,
+        )?;
         cases.push(Prepared {
             plan,
             settings,
@@ -189,13 +191,14 @@ fn workloads(
     config: &Config,
     simulated: &Simulated,
     plan: &Plan,
+    guard: Option<&Guard>,
     seed: u64,
 ) -> Result<Vec<Box<dyn Steps>>, PlatformError> {
     let bytes = config.load_memory.map_or(LOAD_BYTES, Size::bytes);
     (0..simulated.platform.machine.cores)
         .map(|core| -> Result<Box<dyn Steps>, PlatformError> {
             Ok(match &plan.load {
-                _ if core == config.victim_cpu => simulated.platform.task(&task(config)),
+                _ if core == config.victim_cpu => simulated.platform.task(&task(config), guard),
                 Some(load) if config.cpus.contains(core) => {
                     let name = match load {
                         Load::Workload(workload) => workload.to_string(),
@@ -219,12 +222,12 @@ fn run_once(
 ) -> Result<Ran, PlatformError> {
     let seed = u64::from(repeat) + 1;
     let platform = &simulated.platform;
-    let workloads = workloads(config, simulated, &case.plan, seed)?;
+    let workloads = workloads(config, simulated, &case.plan, case.guard.as_ref(), seed)?;
     let cores = workloads.len();
     let mut machine = platform.machine(workloads, case.guard.as_ref(), seed)?;
     let task = task(config);
     while !machine.has_ended(config.victim_cpu) {
-        machine.run_until(machine.now_ps() + task.period_us * 1_000_000);
+        machine.run_until(machine.now_ps() + task.period_ps());
     }
     let time_ps = machine.now_ps();
     let counts: Vec<_> = (0..cores).map(|core| machine.counts(core)).collect();
@@ -268,6 +271,35 @@ fn run_once(
 mod tests {
     use super::*;
     use crate::Interrupt;
+
+    /// Released when the guard's periods begin, every job would be in time.
+    #[test]
+    fn jobs_that_are_late_only_at_some_points_of_the_guard_s_period_are_found() {
+        let scratch = tempfile::tempdir().unwrap();
+        let config = Config {
+            frame: Size::kib(256),
+            period: "2ms".parse().unwrap(),
+            deadline: "600us".parse().unwrap(),
+            jobs: 20,
+            load: vec!["bandwidth:write".parse().unwrap()],
+            cpus: "1-3".parse().unwrap(),
+            load_memory: Some(Size::kib(2048)),
+            guard: vec!["459,175,175,175+spare".parse().unwrap()],
+            ..Config::for_sim()
+        };
+        let (_, summary) = simulate(
+            &config,
+            &Simulated::find("raspberry-pi-3").unwrap(),
+            RunRequest::to(&scratch.path().join("run"), &Interrupt::default(), &mut ()),
+        )
+        .unwrap();
+        let loaded = summary
+            .cases
+            .iter()
+            .find(|case| !case.aggressors.is_empty());
+        let misses = loaded.and_then(|case| case.misses).unwrap();
+        assert!((4..20).contains(&misses), "{misses} of 20");
+    }
 
     #[test]
     fn an_interrupted_simulation_keeps_the_first_runs() {

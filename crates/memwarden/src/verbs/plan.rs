@@ -30,8 +30,8 @@ use crate::verbs::numbers::count;
 #[command(
     after_help = "A task is NAME:frame=BYTES,period=TIME,deadline=TIME@CORE; each job reads the frame once. A load is a\n\
     workload of `memwarden interfere` and `realtime`, with its cores. Budgets are MB/s (2^20 bytes).\n\
-    Each of the model's numbers that is in no datasheet is changed by -10 % and +10 %, at least 1: the setting is robust if\n\
-    it reaches the goal with all changes. If the best setting is fragile, the best robust one is shown, too.\n\
+    Each of the model's numbers that is in no datasheet is lowered and raised by at least 10 %: the setting is robust if it\n\
+    reaches the goal with all changes. If the best setting is fragile, the best robust one is shown, too.\n\
     A goal that allows late jobs is shown with --confidence: --miss-ratio 0.01 needs 368 jobs, all in time.\n\
     Ctrl-C leaves the settings that were tried in DIR.partial.\n\
     --verify runs the deadline case without a guard and with the recommended setting: natively, or in the lab on\n\
@@ -253,6 +253,15 @@ fn verification(
         bail!("--verify: `memwarden realtime` runs one kind of load at a time");
     }
     let task = &config.task;
+    if !task.frame_bytes.is_multiple_of(1024) {
+        bail!(
+            "--verify: frame={}: `memwarden realtime` takes whole KiB: give frame={}K",
+            task.frame_bytes,
+            task.frame_bytes.div_ceil(1024)
+        );
+    }
+    // The model's jobs are late by the same rule.
+    let in_time_us = task.deadline_us - config.margin.as_us();
     let mut options = Vec::new();
     let mut option = |name: &str, value: String| options.extend([name.to_owned(), value]);
     let jobs = match place {
@@ -288,9 +297,9 @@ fn verification(
     let cores: CpuSet = problem.loads.iter().map(|(_, core)| *core).collect();
     option("--victim", format!("bandwidth:{kind}"));
     option("--victim-cpu", task.core.to_string());
-    option("--frame", format!("{}K", task.frame_bytes.div_ceil(1024)));
+    option("--frame", format!("{}K", task.frame_bytes / 1024));
     option("--period", format!("{}us", task.period_us));
-    option("--deadline", format!("{}us", task.deadline_us));
+    option("--deadline", format!("{in_time_us}us"));
     option("--load", workload.clone());
     option("--cpus", cores.to_string());
     option("--load-memory", config.load_memory.to_string());
@@ -391,6 +400,16 @@ mod tests {
             let said = lab(platform, load).unwrap_err();
             assert!(said.contains(why) && !said.contains('\n'), "{said}");
         }
+        let words = format!(
+            "--platform raspberry-pi-3 {task} --load screen@1 --margin 500us --verify native"
+        );
+        let measured = verification_of(&words).unwrap();
+        assert!(measured.contains("--deadline 12500us"), "{measured}");
+        let odd = words.replace("frame=8294400", "frame=8294464");
+        assert_eq!(
+            verification_of(&odd).unwrap_err().to_string(),
+            "--verify: frame=8294464: `memwarden realtime` takes whole KiB: give frame=8101K"
+        );
         let two = format!(
             "--platform raspberry-pi-3 {task} --load screen@1 --load latency@2 --verify native"
         );

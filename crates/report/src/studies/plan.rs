@@ -83,7 +83,7 @@ fn shown(choice: &Choice, whole: &Whole) -> String {
     )
 }
 
-fn verdict(choice: &Choice) -> String {
+fn verdict(choice: &Choice, whole: &Whole) -> String {
     match choice.verdict {
         Verdict::Robust => {
             let numbers: BTreeSet<&str> = choice
@@ -95,8 +95,16 @@ fn verdict(choice: &Choice) -> String {
                 0 => String::new(),
                 untried => format!(" ({untried} not tried)"),
             };
+            // The share in each run, while the setting itself must show it with a confidence.
+            let shares = match whole.miss_ratio {
+                0.0 => String::new(),
+                share => format!(
+                    ": with each change at most {} of these jobs are late, which no confidence covers",
+                    percent(share)
+                ),
+            };
             format!(
-                "robust: in {} jobs, {} of the platform, each 10 % (at least 1) less and more, {} it{some}",
+                "robust: in {} jobs, {} of the platform, each at least 10 % less and more, {} it{some}{shares}",
                 choice.jobs,
                 counted(numbers.len(), "uncertain number"),
                 if numbers.len() == 1 {
@@ -123,7 +131,8 @@ fn verdict(choice: &Choice) -> String {
 
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let alone = summary.cases.iter().find(|case| case.name == "alone")?;
-    let Some(choice) = &summary.whole.recommended else {
+    let whole = &summary.whole;
+    let Some(choice) = &whole.recommended else {
         return Some(format!(
             "No setting reaches the goal; alone, the longest job ends {}.",
             ends(alone)
@@ -131,8 +140,8 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     };
     let case = &choice.case;
     let mut text = if case.guard.is_none() {
-        let shown = shown(choice, &summary.whole);
-        let verdict = verdict(choice);
+        let shown = shown(choice, whole);
+        let verdict = verdict(choice, whole);
         match choice.verdict {
             Verdict::Fragile => format!(
                 "The task reaches its goal without a guard ({shown}), but that is {verdict}"
@@ -147,10 +156,10 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
             "With {} the longest job ends {}{kept}. The setting is {}",
             setting(case),
             ends(case),
-            verdict(choice)
+            verdict(choice, whole)
         )
     };
-    match (&summary.whole.robust, choice.verdict) {
+    match (&whole.robust, choice.verdict) {
         (Some(robust), _) => {
             let kept = of_unguarded(&robust.case, summary).map_or_else(String::new, |share| {
                 format!(", at {} of the load", percent(share))
@@ -217,7 +226,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
         };
         tables.push(table.caption(format!(
             "It is {}. {}.{enough}",
-            verdict(choice),
+            verdict(choice, whole),
             capitalised(&shown(choice, whole))
         )));
         if !choice.commands.is_empty() {
@@ -270,7 +279,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
             format!(" Not tried: {}.", choice.untried.join(", "))
         };
         tables.push(table.caption(format!(
-            "Each number that is in no datasheet is changed by -10 % and +10 %, at least 1, in a run of {}.{untried}",
+            "Each number that is in no datasheet is lowered and raised by at least 10 %, in a run of {}.{untried}",
             counted(usize::try_from(choice.jobs).unwrap_or(usize::MAX), "job"),
         )));
     }
@@ -391,8 +400,8 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
             title: format!("Margin of the {title} if a number of the platform is wrong"),
             axis: Axis::new("from the longest job's end to its deadline", "ms"),
             series: vec![
-                ("10 %, at least 1, less".into(), Colour::nth(0)),
-                ("10 %, at least 1, more".into(), Colour::nth(1)),
+                ("at least 10 % less".into(), Colour::nth(0)),
+                ("at least 10 % more".into(), Colour::nth(1)),
             ],
             groups,
             reference: Some(Reference {
@@ -490,8 +499,14 @@ mod tests {
         let summary = summary(1.0, Some(robust), None);
         let said = finding(&summary).unwrap();
         assert!(said.starts_with("Nothing has to be regulated: "), "{said}");
-        let part = "That is robust: in 20 jobs, 1 uncertain number of the platform, each 10 % (at least 1) less and more, \
+        let part = "That is robust: in 20 jobs, 1 uncertain number of the platform, each at least 10 % less and more, \
                     doesn't spoil it (1 not tried).";
+        assert!(said.contains(part), "{said}");
+        let mut share = summary.clone();
+        share.whole.miss_ratio = 0.01;
+        let said = finding(&share).unwrap();
+        let part = "doesn't spoil it (1 not tried): with each change at most 1\u{a0}% of these jobs are late, which no \
+                    confidence covers.";
         assert!(said.contains(part), "{said}");
         let tables = tables(&summary);
         let table = tables.last().unwrap().to_text(None);

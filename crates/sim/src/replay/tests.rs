@@ -34,8 +34,7 @@ fn one_read_takes_the_idle_latency_whenever_it_comes() {
         assert_eq!(replay.timed, at_ps.is_some());
         assert_eq!(replay.time_ps, idle_ps);
         assert_eq!(replay.read_latencies.quantile_ps(0.5), Some(idle_ps));
-        // The memory's earlier activity, such as a hundred refreshes, does not belong to the
-        // trace.
+        // Nothing happens before the trace, such as a hundred refreshes.
         assert_eq!(
             (replay.activity.activates, replay.activity.refreshes),
             (1, 0)
@@ -64,6 +63,27 @@ fn a_request_that_waits_for_room_waits_since_its_time() {
     assert_eq!(replay.statistics.row_conflicts, 1);
     assert_eq!(replay.read_latencies.quantile_ps(1.0), Some(replay.time_ps));
     assert!(replay.check.is_none());
+}
+
+/// The times of a clock that began long before the trace.
+#[test]
+fn times_count_from_the_first_request() {
+    let requests = |begin_ps: u64| {
+        (0..1000_u64).map(move |index| Request {
+            address: index * 7919 % (1 << 20) * 64,
+            write: index % 3 == 0,
+            at_ps: Some(begin_ps + index * 50_000),
+        })
+    };
+    let memory = ddr4();
+    let from_0 = replayed(&memory, requests(0));
+    // 100 days, and no whole number of the memory's clock.
+    let later = replayed(&memory, requests(100 * 86_400 * 1_000_000_000_000 + 1));
+    assert_eq!(later.time_ps, from_0.time_ps);
+    assert_eq!(later.statistics, from_0.statistics);
+    assert_eq!(later.activity, from_0.activity);
+    let mean = |replay: &Replay| replay.read_latencies.mean_ps();
+    assert_eq!(mean(&later), mean(&from_0));
 }
 
 #[test]
@@ -188,14 +208,15 @@ fn a_replay_is_the_same_as_event_by_event() {
                 ..ControllerSettings::default()
             };
             let mut random = fastrand::Rng::with_seed(span);
-            let mut at_ps = 0;
+            let mut next_ps = 0;
             let requests: Vec<Request> = (0..6_000)
                 .map(|_| {
-                    at_ps += random.u64(..6_000);
+                    let at_ps = timed.then_some(next_ps);
+                    next_ps += random.u64(..6_000);
                     Request {
                         address: random.u64(..span) * 64,
                         write: random.bool(),
-                        at_ps: timed.then_some(at_ps),
+                        at_ps,
                     }
                 })
                 .collect();
@@ -207,8 +228,7 @@ fn a_replay_is_the_same_as_event_by_event() {
             let (end_ps, sum_ps, controller) = by_events(new(), &requests);
             let mut trace = requests.iter().map(|request| Ok(*request));
             let (replay, commands) = run(new(), &mut trace).unwrap();
-            let begin_ps = requests[0].at_ps.unwrap_or(0);
-            assert_eq!(replay.time_ps, end_ps - begin_ps, "{name}");
+            assert_eq!(replay.time_ps, end_ps, "{name}");
             assert_eq!(replay.statistics, controller.statistics(), "{name}");
             let mean_ps = sum_ps as f64 / replay.reads as f64;
             assert_eq!(replay.read_latencies.mean_ps(), Some(mean_ps), "{name}");
