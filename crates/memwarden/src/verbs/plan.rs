@@ -253,7 +253,7 @@ fn verification(
         bail!("--verify: `memwarden realtime` runs one kind of load at a time");
     }
     let task = &config.task;
-    if !task.frame_bytes.is_multiple_of(1024) {
+    if task.frame_bytes % 1024 != 0 {
         bail!(
             "--verify: frame={}: `memwarden realtime` takes whole KiB: give frame={}K",
             task.frame_bytes,
