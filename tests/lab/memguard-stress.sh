@@ -68,8 +68,8 @@ set_to control "period_us 1000"
 # Without a limit a core owes nothing for the periods above.
 set_to limit "max max max max"
 # The shortest run in a period is ended by a timer, which is late when the host is busy. It takes up
-# to an eighth of the period; no core has so many faults in that time. What is used before the
-# budget is used up needs no timer.
+# to an eighth of the period, and a core has fewer faults than these 60 in that time. What is used
+# before the budget is used up needs no timer.
 set_to limit "events 60 60 60 60"
 figures_over 300
 for c in 0 1 2 3; do

@@ -31,8 +31,8 @@ pub struct Sample {
     pub unit: String,
     /// The figure; empty if it could not be measured.
     pub value: Option<f64>,
-    /// Time of the sample, nanoseconds since the run began (monotonic clock), or of a periodic job's planned release since
-    /// the first one of its case and repeat; empty if unknown.
+    /// Time of the sample, nanoseconds since the run began (monotonic clock); of a periodic job, the number of its release
+    /// in its case and repeat, times the period; empty if unknown.
     pub t_ns: Option<u64>,
 }
 

@@ -826,17 +826,14 @@ mod tests {
         assert_eq!(paths(&robust), paths(&best));
     }
 
-    /// A small task: the model must find that the readers delay it, and a budget that helps;
-    /// the recommended setting must be in time when it is run again.
-    #[test]
-    fn a_task_that_is_late_unguarded_gets_budgets_with_which_it_is_in_time() {
-        let pi = Platform::find("raspberry-pi-3").unwrap();
-        let mut problem = Problem {
+    /// A small task on the first core.
+    fn beside_three_writers(deadline_us: u64, jobs: u64) -> Problem {
+        Problem {
             task: Task {
                 frame_bytes: 256 << 10,
                 period_us: 2000,
-                deadline_us: 500,
-                jobs: 2,
+                deadline_us,
+                jobs,
             },
             task_core: 0,
             loads: (1..4)
@@ -846,7 +843,15 @@ mod tests {
             goal: GOAL,
             maximise: Maximise::Load,
             seed: 1,
-        };
+        }
+    }
+
+    /// A small task: the model must find that the readers delay it, and a budget that helps;
+    /// the recommended setting must be in time when it is run again.
+    #[test]
+    fn a_task_that_is_late_unguarded_gets_budgets_with_which_it_is_in_time() {
+        let pi = Platform::find("raspberry-pi-3").unwrap();
+        let mut problem = beside_three_writers(500, 2);
         let mut runs = 0;
         let mut cases = Vec::new();
         let plan = plan(
@@ -903,22 +908,7 @@ mod tests {
     #[test]
     fn jobs_that_are_late_only_at_some_points_of_the_guard_s_period_are_found() {
         let pi = Platform::find("raspberry-pi-3").unwrap();
-        let problem = Problem {
-            task: Task {
-                frame_bytes: 256 << 10,
-                period_us: 2000,
-                deadline_us: 600,
-                jobs: 20,
-            },
-            task_core: 0,
-            loads: (1..4)
-                .map(|core| ("bandwidth:write".into(), core))
-                .collect(),
-            load_bytes: 2 << 20,
-            goal: GOAL,
-            maximise: Maximise::Load,
-            seed: 1,
-        };
+        let problem = beside_three_writers(600, 20);
         let setting = Setting {
             task_mib_s: Some(459),
             load_mib_s: 175,

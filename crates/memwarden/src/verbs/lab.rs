@@ -97,7 +97,7 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Remove all cached files
+    /// Remove all cached files, unless a run fetches or builds some
     #[command(after_help = "Examples:\n  memwarden lab clean\n  \
         memwarden lab status && memwarden lab clean")]
     Clean,

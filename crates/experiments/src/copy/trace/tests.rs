@@ -155,10 +155,10 @@ fn a_command_that_goes_on_is_ended_with_the_trace() {
     assert_eq!(summary.whole.command_exit_code, Some(130));
 }
 
-/// Counts one record that it never delivers.
-struct Lossy;
+/// Rings of a fixed pattern, with another reader or control.
+struct Changed<F>(F);
 
-impl Tracer for Lossy {
+impl<F: Fn(Opened) -> Opened> Tracer for Changed<F> {
     fn info(&self) -> Info {
         Null.info()
     }
@@ -169,14 +169,11 @@ impl Tracer for Lossy {
         functions: &[Function],
         end: BorrowedFd<'_>,
     ) -> memwarden_copies::Result<Opened> {
-        let opened = Null.open(cpu, functions, end)?;
-        Ok(Opened {
-            control: Box::new(OneMore(opened.control)),
-            ..opened
-        })
+        Null.open(cpu, functions, end).map(&self.0)
     }
 }
 
+/// Counts one record that is never delivered.
 struct OneMore(Box<dyn Control>);
 
 impl Control for OneMore {
@@ -214,49 +211,6 @@ impl Reader for Broken {
     }
 }
 
-struct BrokenTracer;
-
-impl Tracer for BrokenTracer {
-    fn info(&self) -> Info {
-        Null.info()
-    }
-
-    fn open(
-        &self,
-        cpu: usize,
-        functions: &[Function],
-        end: BorrowedFd<'_>,
-    ) -> memwarden_copies::Result<Opened> {
-        Ok(Opened {
-            reader: Box::new(Broken),
-            ..Null.open(cpu, functions, end)?
-        })
-    }
-}
-
-/// A tracer that counts the waits of its readers.
-#[derive(Default)]
-struct CountsWaits(Arc<AtomicUsize>);
-
-impl Tracer for CountsWaits {
-    fn info(&self) -> Info {
-        Null.info()
-    }
-
-    fn open(
-        &self,
-        cpu: usize,
-        functions: &[Function],
-        end: BorrowedFd<'_>,
-    ) -> memwarden_copies::Result<Opened> {
-        let opened = Null.open(cpu, functions, end)?;
-        Ok(Opened {
-            reader: Box::new(CountedWaits(opened.reader, Arc::clone(&self.0))),
-            ..opened
-        })
-    }
-}
-
 struct CountedWaits(Box<dyn Reader>, Arc<AtomicUsize>);
 
 impl Reader for CountedWaits {
@@ -272,7 +226,11 @@ impl Reader for CountedWaits {
 
 #[test]
 fn a_reader_waits_for_the_whole_interval_unless_the_trace_ends() {
-    let tracer = CountsWaits::default();
+    let waits = Arc::new(AtomicUsize::new(0));
+    let tracer = Changed(|opened: Opened| Opened {
+        reader: Box::new(CountedWaits(opened.reader, Arc::clone(&waits))),
+        ..opened
+    });
     let interrupt = Interrupt::default();
     let until = Until {
         time: Some(Duration::from_millis(300)),
@@ -286,7 +244,7 @@ fn a_reader_waits_for_the_whole_interval_unless_the_trace_ends() {
         .and_then(|rings| rings.trace(tracer.info(), every, None, until, &mut ()))
         .unwrap();
     assert!(began.elapsed() < every);
-    assert_eq!(tracer.0.load(Ordering::Relaxed), 1);
+    assert_eq!(waits.load(Ordering::Relaxed), 1);
 }
 
 #[test]
@@ -334,7 +292,11 @@ fn error(tracer: &dyn Tracer, cpus: &[usize], time: Option<Duration>) -> String 
 
 #[test]
 fn a_record_that_is_lost_is_an_error() {
-    let message = error(&Lossy, &[0], Some(Duration::from_millis(1)));
+    let lossy = Changed(|opened: Opened| Opened {
+        control: Box::new(OneMore(opened.control)),
+        ..opened
+    });
+    let message = error(&lossy, &[0], Some(Duration::from_millis(1)));
     assert!(
         message.starts_with("trace of from on CPU 0: the kernel recorded "),
         "{message}"
@@ -343,7 +305,11 @@ fn a_record_that_is_lost_is_an_error() {
 
 #[test]
 fn a_reader_that_fails_ends_the_trace() {
-    assert!(error(&BrokenTracer, &[0], None).starts_with("/dev/x: "));
+    let broken = Changed(|opened: Opened| Opened {
+        reader: Box::new(Broken),
+        ..opened
+    });
+    assert!(error(&broken, &[0], None).starts_with("/dev/x: "));
     // The thread on the missing CPU fails, and the other thread does not wait for it.
     assert!(error(&Null, &[0, 8191], None).contains("CPU 8191"));
 }
