@@ -855,13 +855,14 @@ static void used_up(struct mg_counter *counter, u64 now)
 	u64 used = mg_counter_used(counter), reclaimed = account->total_reclaimed;
 	bool best_effort = core->policy.best_effort;
 	enum mw_action action;
+	int each;
 
 	core->stats.overflows++;
 	action = mw_overflow(&mg_guard.policy, &core->policy, r, used);
 	if (action == MW_THROTTLE) {
 		counter->stopped = true;
-		for (r = 0; r < MW_RESOURCES; r++)
-			core->counter[r].held = U64_MAX;
+		for (each = 0; each < MW_RESOURCES; each++)
+			core->counter[each].held = U64_MAX;
 	}
 	if (account->total_reclaimed != reclaimed)
 		trace_reclaim(mg_epoch(core), r,

@@ -14,6 +14,16 @@ stops() {
 		tr , '\n' | awk '{ sum += $1 } END { print sum + 0 }'
 }
 
+# throttling_resources: whose overflows throttle a core, by the trace of 50 ms.
+throttling_resources() {
+	echo 1 >$T/events/memguard/overflow/enable
+	usleep 50000
+	echo 0 >$T/events/memguard/overflow/enable
+	sed -n 's/.* overflow: .*\(resource=[0-9]*\) .*decision=throttle$/\1/p' $T/trace | sort -u | tr '\n' ' '
+	echo
+	: >$T/trace
+}
+
 load
 set_to limit "events 64 30 10 20"
 
@@ -22,6 +32,7 @@ traffic 2 0
 
 set_to control "exclusive 0"
 figures_over 200
+check "none: each throttle is traced with its resource, reads" "throttling_resources" 0 "^resource=0 $"
 check "none: core 1 uses its 30 events a period" "within $(per_period 1) 3000 1" 0 yes
 check "none: core 2 uses its 10 events a period" "within $(per_period 2) 1000 1" 0 yes
 check "none: never an event too many" \
@@ -92,7 +103,6 @@ set_to limit "mb 98 98 98 98"
 traffic 1 0
 traffic 2 0
 usleep 200000
-T=/sys/kernel/tracing
 echo 1 >$T/events/memguard/period/enable
 i=0
 while [ $i -lt 20 ]; do
@@ -119,5 +129,15 @@ changes() {
 }
 check "period and budget change together" "changes" 0 "^[0-9]{3,} short, 0 with too much"
 : >$T/trace
+check "unloads" "unload" 0 ""
+
+# Of the two counters of a core, the writes' is the one that stops it.
+load g_write_counter_id=minor-faults
+set_to limit "events max 30"
+set_to write_limit "events max 10"
+traffic 1 0
+usleep 100000
+check "each throttle is traced with its resource, writes" "throttling_resources" 0 "^resource=1 $"
+stop_traffic
 check "unloads" "unload" 0 ""
 finish
