@@ -690,9 +690,9 @@ period_join(struct mw_policy *policy, struct mw_core *core, u64 number,
  * @used: as in mw_period_begin()
  *
  * For a host whose budgets depend on the period that the core joins: @number is
- * only the earliest one. Unless this returns MW_CONTINUE, the host calls
- * mw_set_budget() and mw_period_open() before any other function that takes the
- * core.
+ * only the earliest one. Unless this returns MW_CONTINUE, the host settles the
+ * ended period (mw_settle_stop(), mw_owe()), and calls mw_set_budget() and
+ * mw_period_open() before any other function that takes the core.
  *
  * Return: as mw_period_begin().
  */
@@ -871,7 +871,10 @@ void mw_expect_stop(struct mw_core *core, enum mw_resource resource, u64 events)
  * whatever the tasks used beyond that is owed. Later periods leave them nothing
  * until it is repaid, up to 1024 budgets.
  *
- * Call this for periods that mw_settle_stop() does not see.
+ * Call this for periods that mw_settle_stop() does not see, and while the
+ * period's budget is in force: before mw_period_begin(), or between
+ * mw_period_join() and mw_period_open(). With another budget, a stop would seem
+ * to have used more or less of it than it did.
  *
  * Return: the part of @used that is not owed.
  */
@@ -914,7 +917,7 @@ u64 mw_owe(struct mw_core *core, enum mw_resource resource, u64 used, u64 held,
  * are expensive, as long as a stop uses at most half of the budget on average.
  *
  * A host that cannot tell, or whose stops use nothing, need not call this. It
- * may call when the next period has begun.
+ * has to be called when mw_owe() has.
  */
 void mw_settle_stop(struct mw_core *core, enum mw_resource resource, u64 used,
 		    u64 held, u64 allowed)

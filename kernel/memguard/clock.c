@@ -134,7 +134,7 @@ void mg_clock_joined(struct mg_core *core, u64 now)
 	u64 epoch = core->policy.epoch, ahead = ahead_of(core->number, epoch);
 	struct mg_clock clock;
 
-	/* Half a circle ahead is a core that slept that long (see open_period()). */
+	/* Half a circle ahead is a core that slept that long (see join_period()). */
 	if (likely(!ahead || ahead >= MG_HALF_A_CIRCLE))
 		return;
 	/* Pairs with the barrier in open_clock(): the budgets are read after the census. */

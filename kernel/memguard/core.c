@@ -441,8 +441,11 @@ static u64 next_look(struct mg_core *core, u64 now, bool idle)
 	return core->quiet ? U64_MAX : core->next;
 }
 
-/* Returns MW_CONTINUE if the core is in that period already. */
-static enum mw_action open_period(struct mg_core *core, u64 now, u64 last,
+/*
+ * Ends the core's period. Returns MW_CONTINUE if the core is in that period already; else
+ * mw_period_open() has to follow.
+ */
+static enum mw_action join_period(struct mg_core *core, u64 now, u64 last,
 				  bool idle, const u64 *used)
 {
 	u64 epoch = mw_census_read(&mg_guard.policy).epoch, number = core->number;
@@ -457,10 +460,8 @@ static enum mw_action open_period(struct mg_core *core, u64 now, u64 last,
 		     (ahead || epoch == core->policy.epoch)))
 		number += MG_HALF_A_CIRCLE;
 	action = mw_period_join(&mg_guard.policy, &core->policy, number, idle, used);
-	if (action == MW_CONTINUE)
-		return action;
-	mg_clock_joined(core, now);
-	mw_period_open(&mg_guard.policy, &core->policy);
+	if (action != MW_CONTINUE)
+		mg_clock_joined(core, now);
 	return action;
 }
 
@@ -519,9 +520,17 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 			resting[r] = policy->account[r].budget -
 				     policy->account[r].offered;
 	}
-	action = open_period(core, now, last, idle, used);
+	action = join_period(core, now, last, idle, used);
 	if (action == MW_CONTINUE)
 		return;
+	/* A new budget says nothing about the period that has ended. */
+	for (r = 0; r < mg_guard.resources; r++) {
+		if (overdue)
+			core->counter[r].held = U64_MAX;
+		if (throttled || overdue)
+			book_stop(core, r, used[r], assigned[r], allowed[r]);
+	}
+	mw_period_open(&mg_guard.policy, &core->policy);
 
 	if (throttled) {
 		throttled_ns = now - core->throttled_since;
@@ -532,10 +541,6 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 	for (r = 0; r < mg_guard.resources; r++) {
 		core->counter[r].begin += used[r];
 		average(&core->counter[r], used[r], since, periods);
-		if (overdue)
-			core->counter[r].held = U64_MAX;
-		if (throttled || overdue)
-			book_stop(core, r, used[r], assigned[r], allowed[r]);
 		book_resource(core, r, used[r], assigned[r], resting[r], periods,
 			      best_effort);
 	}

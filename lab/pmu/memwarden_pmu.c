@@ -2,7 +2,8 @@
 /*
  * memwarden_pmu: a PMU whose counter can be taken away.
  *
- * The raw event 0xfa11 counts nanoseconds. While the parameter `taken` is set, no event gets a
+ * The raw event 0xfa11 counts nanoseconds, or as many events in each as the parameter `per_ns`
+ * says. Its overflow never interrupts. While the parameter `taken` is set, no event gets a
  * counter. An event also loses its counter then if perf reschedules it, as perf does when
  * another event of this PMU is added.
  */
@@ -16,6 +17,10 @@ static bool taken;
 module_param(taken, bool, 0644);
 MODULE_PARM_DESC(taken, "no event gets a counter");
 
+static unsigned int per_ns = 1;
+module_param(per_ns, uint, 0644);
+MODULE_PARM_DESC(per_ns, "events per nanosecond, from the next read on (default 1)");
+
 static int event_init(struct perf_event *event)
 {
 	if (event->attr.type != PERF_TYPE_RAW || event->attr.config != EVENT)
@@ -26,8 +31,9 @@ static int event_init(struct perf_event *event)
 static void event_read(struct perf_event *event)
 {
 	u64 now = local_clock();
+	u64 passed = now - local64_xchg(&event->hw.prev_count, now);
 
-	local64_add(now - local64_xchg(&event->hw.prev_count, now), &event->count);
+	local64_add(passed * READ_ONCE(per_ns), &event->count);
 }
 
 static void event_start(struct perf_event *event, int flags)

@@ -219,6 +219,9 @@ impl Core {
     /// Settles a period that ended with a stop by `resource`. `used`: its events. `held`: the part of them counted when
     /// the core was held, or `used` if it never was. `allowed`: [`Account::allowed`] at its end. Later periods
     /// compensate for what the period used too much or too little.
+    ///
+    /// Call it before [`Core::period_begin`], or between [`Core::period_join`] and [`Core::period_open`]: the budget of
+    /// the ended period limits what a stop may use.
     pub fn settle_stop(&mut self, resource: Resource, used: u64, held: u64, allowed: u64) {
         // SAFETY: as in online().
         unsafe { ffi::mw_settle_stop(self.raw(), resource as u32, used, held, allowed) }

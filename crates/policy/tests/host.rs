@@ -241,6 +241,34 @@ fn a_debt_shrinks_with_the_budget() {
     assert!((1024 * 19..=1024 * 20).contains(&owed), "{owed}");
 }
 
+/// A core whose budget falls after a stop, or rises after an overrun, as a host settles it: before the next period
+/// begins, or between joining it and opening its books.
+#[test]
+fn a_period_is_settled_with_its_own_budget() {
+    let owed = |before: u64, used: u64, after: u64, joins: bool| {
+        let policy = Policy::new();
+        let mut core = Core::new(&policy).unwrap();
+        core.settings().set_budget(Resource::Read, before).unwrap();
+        core.online();
+        core.settings().set_budget(Resource::Read, after).unwrap();
+        assert_eq!(core.overflow(Resource::Read, before), Action::Throttle);
+        let (allowed, next) = (core.account(Resource::Read).allowed(), core.epoch() + 1);
+        if joins {
+            assert_eq!(core.period_join(next, false, [used, 0]), Action::Run);
+            core.settle_stop(Resource::Read, used, used, allowed);
+            core.period_open();
+        } else {
+            core.settle_stop(Resource::Read, used, used, allowed);
+            assert_eq!(core.period_begin(next, false, [used, 0]), Action::Run);
+        }
+        core.account(Resource::Read).owed
+    };
+    for joins in [false, true] {
+        assert_eq!(owed(16_384, 17_204, 16, joins), 0);
+        assert_eq!(owed(16, 844, 16_384, joins), 844 - 16 - 8);
+    }
+}
+
 /// For periods that pass without the core, their unused events repay the debt; events used in them are not added to it.
 #[test]
 fn missed_periods_forgive_what_they_left() {

@@ -216,6 +216,7 @@ impl Regulator {
         if action == Action::Continue {
             return None;
         }
+        // The ended period had the same budget: budgets do not change during a run.
         core.settle(used, allowed);
         core.begin();
         core.arm();

@@ -176,12 +176,13 @@ impl Simulation {
         let core = &mut self.cores[i];
         let idle = core.load.need == 0;
         let allowed = core.core.account(Resource::Read).allowed();
-        let action = core.core.period_begin(number, idle, [core.used, 0]);
+        let action = core.core.period_join(number, idle, [core.used, 0]);
         if action != Action::Continue {
             if std::mem::take(&mut core.stopped) {
                 core.core
                     .settle_stop(Resource::Read, core.used, core.held, allowed);
             }
+            core.core.period_open();
             core.largest = core.largest.max(core.used);
             core.used = 0;
         }
