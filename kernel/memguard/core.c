@@ -1154,7 +1154,9 @@ static void begin_regulation(void *info)
 	core->generation = U64_MAX;
 	core->clock_seq = MG_READ_ANEW;
 	mg_clock_read(core, now);
-	core->second.since = now;
+	/* The second that ended with the core's regulation was cut short. */
+	begin_second(core, now);
+	memset(&core->last_second, 0, sizeof(core->last_second));
 	mw_core_online(&mg_guard.policy, &core->policy);
 	mg_clock_joined(core, now);
 	mw_period_open(&mg_guard.policy, &core->policy);

@@ -35,6 +35,25 @@ for c in $movable; do
 	check "  and comes online again" "core $c 1; until_online 0-3" 0 "^0-3$"
 	check "  with its budget" "cat $G/limit" 0 "^CPU$c: 20 "
 done
+
+# A core's first second back covers no part of the second that was cut short.
+for c in $movable; do
+	core $c 0
+	usleep 300000
+	core $c 1
+done
+until_online 0-3 >/dev/null
+usleep 1100000
+cat "$G/stats" >/tmp/stats
+STATS=/tmp/stats
+for c in $movable; do
+	echo "# core $c: $(last_second "$c" periods) periods in $(last_second "$c" ns) ns, $(last_second "$c" used read) events"
+	check "core $c's first second back has its periods" \
+		"within $(last_second "$c" periods) $(($(last_second "$c" ns) / 1000000)) 1" 0 yes
+	check "  and their events" "is $(last_second "$c" used read) -le $(($(last_second "$c" periods) * 21))" 0 yes
+done
+# shellcheck disable=SC2034 # for memguard.sh
+STATS=
 set_to control "exclusive 5"
 set_to control "reclaim 1"
 for c in $movable; do
