@@ -194,6 +194,7 @@ static void clear_stats(struct mg_core *core, u64 now)
 		account->total_donated = 0;
 		account->total_reclaimed = 0;
 		account->reclaim_errors = 0;
+		counter->unlimited = 0;
 		counter->over_periods = 0;
 		counter->used_max = 0;
 		counter->second_max = 0;
@@ -525,6 +526,8 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 		return;
 	/* A new budget says nothing about the period that has ended. */
 	for (r = 0; r < mg_guard.resources; r++) {
+		if (policy->account[r].budget == MW_UNLIMITED)
+			core->counter[r].unlimited += used[r];
 		if (overdue)
 			core->counter[r].held = U64_MAX;
 		if (throttled || overdue)

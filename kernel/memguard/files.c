@@ -336,6 +336,20 @@ static int control_show(struct seq_file *m, void *unused)
 	return 0;
 }
 
+/* In percent of all budgets that a core has had; what it used without one does not count. */
+static u64 overall_use(const struct mg_core *core)
+{
+	const struct mw_account *account = &core->policy.account[MW_READ];
+	u64 assigned = READ_ONCE(account->total_assigned);
+	u64 unlimited = READ_ONCE(core->counter[MW_READ].unlimited);
+	u64 used = READ_ONCE(account->total_used);
+
+	/* The core may have cleared its statistics between these reads. */
+	if (!assigned || used < unlimited)
+		return 0;
+	return div64_u64((used - unlimited) * 100, assigned);
+}
+
 /*
  * Averages over about 2, 16 and 256 periods, then since the last reset. Periods that were only
  * noted (steady.c) enter the averages with their mean.
@@ -358,15 +372,8 @@ static int usage_show(struct seq_file *m, void *unused)
 		seq_putc(m, '\n');
 	}
 	seq_puts(m, "<overall>----\n");
-	for_each_mg_cpu(cpu) {
-		struct mg_core *core = &per_cpu(mg_cores, cpu);
-		const struct mw_account *account = &core->policy.account[MW_READ];
-		u64 assigned = READ_ONCE(account->total_assigned);
-
-		seq_printf(m, "%llu ",
-			   assigned ? div64_u64(READ_ONCE(account->total_used) * 100,
-						assigned) : 0);
-	}
+	for_each_mg_cpu(cpu)
+		seq_printf(m, "%llu ", overall_use(&per_cpu(mg_cores, cpu)));
 	seq_putc(m, '\n');
 	cpus_read_unlock();
 	return 0;

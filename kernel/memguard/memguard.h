@@ -105,6 +105,7 @@ struct mg_counter {
 	struct ratelimit_state losses; /* that the log has */
 	struct mw_split split; /* how the two events share the budget */
 	u64 shared[MW_SPLIT]; /* their counts at the last split */
+	u64 unlimited; /* events used in periods without a budget, of all that were used */
 	u64 over_periods;
 	u64 used_max; /* most in one period before the second of @second_max */
 	u64 second_max; /* most in one period of this second */

@@ -154,6 +154,8 @@ void mg_book_passed(struct mg_core *core)
 		account->total_used += used;
 		if (account->budget != MW_UNLIMITED)
 			account->total_assigned += passed * account->budget;
+		else
+			counter->unlimited += used;
 		if (!counter->far)
 			mg_counter_average(counter,
 					   div64_u64(used << MG_AVERAGE_SHIFT, passed),

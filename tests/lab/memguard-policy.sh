@@ -25,10 +25,18 @@ throttling_resources() {
 }
 
 load
-set_to limit "events 64 30 10 20"
 
+# Without a budget the cores use more than one would allow: usage compares each budget with what was
+# used under it.
 traffic 1 0
 traffic 2 0
+usleep 500000
+set_to limit "events 64 30 10 20"
+usleep 100000
+overall=$(tail -n 1 "$G/usage")
+echo "# used of the budgets, in percent: $overall"
+check "overall use counts only what had a budget" "is $(echo "$overall" | cut -d ' ' -f 2) -le 101" 0 yes
+check "  and all of that" "is $(echo "$overall" | cut -d ' ' -f 3) -ge 99" 0 yes
 
 set_to control "exclusive 0"
 figures_over 200
