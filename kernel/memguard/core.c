@@ -223,6 +223,36 @@ static void book_stop(struct mg_core *core, enum mw_resource r, u64 used,
 	counter->stopped = false;
 }
 
+/*
+ * The period ended without a stop. If it was exceeded, then its overflow, or the timer of a
+ * deferred throttle, came too late: where the counter's interrupt is not local to the core, the
+ * timer's may come first. @missed further periods have passed with it.
+ */
+static void book_unstopped(struct mg_core *core, enum mw_resource r, u64 used,
+			   u64 allowed, u64 missed)
+{
+	struct mw_account *account = &core->policy.account[r];
+
+	if (likely(used <= allowed))
+		return;
+	/* It is unknown how many of the missed periods had the old budget. */
+	allowed += min(missed, MW_EPOCH_MASK) *
+		   min(account->budget, mw_load(&account->next_budget));
+	mw_owe(&core->policy, r, used, used, allowed);
+}
+
+/* The same for a period that was only noted (steady.c): it had the whole budget. */
+static void book_burst(struct mg_core *core, enum mw_resource r)
+{
+	struct mg_counter *counter = &core->counter[r];
+
+	if (likely(!counter->burst))
+		return;
+	mw_owe(&core->policy, r, counter->burst, counter->burst,
+	       core->policy.account[r].budget);
+	counter->burst = 0;
+}
+
 /* Is the core's use known only up to the last mark? */
 static bool by_chunks(const struct mg_core *core, enum mw_resource r)
 {
@@ -491,16 +521,24 @@ static void book_lost(struct mg_core *core, u64 now, u64 periods)
 	mg_mend_counters();
 }
 
+/*
+ * Would the core be throttled if it used up its budget now? Without a timer it has other books, see
+ * by_chunks(), or is tried. A core that is exhausted and not throttled may use what it likes.
+ */
+static bool is_bound(const struct mg_core *core)
+{
+	return !core->quiet && !core->policy.exhausted && !mw_load(&core->policy.rt);
+}
+
 static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 {
 	const struct mw_core *policy = &core->policy;
 	u64 used[MW_RESOURCES] = {}, assigned[MW_RESOURCES] = {};
 	u64 allowed[MW_RESOURCES] = {}, resting[MW_RESOURCES] = {};
 	bool throttled = policy->throttled, best_effort = policy->best_effort;
-	/* The timer of a deferred throttle came too late for it: what the tasks used is owed. */
-	bool overdue = core->deferred && !throttled && !mw_load(&policy->rt);
+	bool bound = is_bound(core);
 	u64 epoch = mg_epoch(core), throttled_ns = 0, periods, last = core->number;
-	u64 since;
+	u64 since, missed;
 	enum mw_action action;
 	int r;
 
@@ -510,6 +548,7 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 	core->begun = core->number;
 	core->booked = core->number;
 	periods = core->quiet ? core->number - last : 1;
+	missed = core->number > last ? core->number - last - 1 : 0;
 	for (r = 0; r < mg_guard.resources; r++) {
 		struct mg_counter *counter = &core->counter[r];
 
@@ -528,10 +567,11 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 	for (r = 0; r < mg_guard.resources; r++) {
 		if (policy->account[r].budget == MW_UNLIMITED)
 			core->counter[r].unlimited += used[r];
-		if (overdue)
-			core->counter[r].held = U64_MAX;
-		if (throttled || overdue)
+		if (throttled)
 			book_stop(core, r, used[r], assigned[r], allowed[r]);
+		else if (bound)
+			book_unstopped(core, r, used[r], allowed[r], missed);
+		book_burst(core, r);
 	}
 	mw_period_open(&mg_guard.policy, &core->policy);
 
@@ -1168,6 +1208,7 @@ static void begin_regulation(void *info)
 		core->counter[r].begin = mg_counter_used(&core->counter[r]);
 		core->counter[r].stopped = false;
 		core->counter[r].far = false;
+		core->counter[r].burst = 0;
 	}
 	arm_counters(core);
 	core->begun = core->number;

@@ -99,6 +99,7 @@ struct mg_counter {
 	u64 whole; /* events that it was armed for at the start of the period */
 	bool near; /* of a steady core: armed anew when a period begins */
 	bool far; /* of a steady core: not read until it has used a chunk */
+	u64 burst; /* of a steady core: used in the last period if that exceeded it, or 0 */
 	u64 passed_from; /* the count when the first of the core's passed periods began */
 	bool lost; /* at the end of the last mg_counter_mend() */
 	const char *logged; /* the lost event in the log whose return is not there yet, or NULL */

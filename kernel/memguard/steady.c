@@ -65,12 +65,18 @@ void mg_begin_steady(struct mg_core *core)
 				 core->second.since + NSEC_PER_SEC);
 }
 
-/* The counter's overflow is on its way. */
+/*
+ * The counter's overflow is on its way, or the timer came first. The next period begins with a
+ * decision, for one that may have to repay this one.
+ */
 static void book_over(struct mg_core *core, struct mg_counter *counter, u64 used)
 {
+	core->steady = false;
 	if (used > core->policy.account[counter->resource].assigned &&
-	    !mw_load(&core->policy.rt))
+	    !mw_load(&core->policy.rt)) {
 		counter->over_periods++;
+		counter->burst = used;
+	}
 }
 
 /* Returns whether the period used more than 1/32 of the budget. */

@@ -40,5 +40,31 @@ stop_traffic
 check "the core is held in each period" "is $held -ge 40" 0 yes
 check "a budget is lowered, and an ordinary stop of the old one is not owed" "is $most = 0" 0 yes
 check "unloads" "unload" 0 ""
+
+# This counter never interrupts, as if the interrupt always came after the timer's. Core 1 uses two
+# thirds of its budget, then twice the budget. Without sharing, its periods are only noted.
+for reclaim in 0 1; do
+	echo 1 >$per_ns
+	modprobe memguard g_read_counter_id=0xfa11
+	set_to control "reclaim $reclaim"
+	set_to limit "events max 1500000"
+	"$here/hog" steady 1 &
+	pids=$!
+	usleep 200000
+	check "reclaim $reclaim: a core within its budget owes nothing" "stat 1 owed read" 0 "^0$"
+	echo 3 >$per_ns
+	usleep 5000
+	owed=$(stat 1 owed read)
+	echo "# it owes $owed events"
+	check "  what exceeds a period whose interrupt has not come is owed" "is $owed -ge 700000" 0 yes
+	set_to control "rt 1 1"
+	echo 0 >$per_ns
+	usleep 100000
+	echo 3 >$per_ns
+	usleep 5000
+	check "  a real-time core owes nothing" "stat 1 owed read" 0 "^0$"
+	stop_traffic
+	check "unloads" "unload" 0 ""
+done
 rmmod memwarden_pmu
 finish
