@@ -842,6 +842,26 @@ void mg_kick_all(void)
 }
 
 /**
+ * mg_free_all() - let the tasks of every core run as if it had no limit, from now on
+ *
+ * A core whose real-time tasks use up its budget may leave its ordinary threads nothing, those of
+ * hotplug and work among them. This needs no thread of the core: an interrupt reaches a held core,
+ * too. Not for a module whose settings can still be changed.
+ */
+void mg_free_all(void)
+{
+	int cpu;
+
+	for_each_cpu(cpu, &mg_guard.cpus) {
+		struct mg_core *core = &per_cpu(mg_cores, cpu);
+
+		mw_set_rt(&core->policy, true);
+		/* An offline core is not held. */
+		smp_call_function_single(cpu, core_asked, core, true);
+	}
+}
+
+/**
  * mg_freshen() - have cores update books that are behind
  *
  * The caller prevents CPU hotplug.

@@ -347,6 +347,8 @@ unwatch_switches:
 
 static void __exit memguard_exit(void)
 {
+	/* All that follows may wait for a core's ordinary threads. No file is open any more. */
+	mg_free_all();
 	unregister_reboot_notifier(&reboot_block);
 	mg_files_remove();
 	stop_following();

@@ -292,6 +292,7 @@ void mg_core_stop(unsigned int cpu);
 bool mg_core_is_idle(unsigned int cpu);
 void mg_core_close(unsigned int cpu);
 void mg_kick_all(void);
+void mg_free_all(void);
 void mg_freshen(void);
 void mg_core_copy(unsigned int cpu, struct mg_core *copy);
 int mg_watch_switches(void);
