@@ -12,6 +12,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder" "$said"' EXIT
 
 check "the packaged budget file is well-formed" "$memwarden guard check packaging/systemd/guard.toml" 0 'well-formed'
+# The regulator in user space gets no signal: a running command may use it beyond the service's end.
+check "a stop signals serve only" "grep ^KillMode= $unit" 0 '^KillMode=process$'
 if command -v systemd-analyze >/dev/null; then
 	# The program need not be installed for this.
 	sed "s,/usr/bin/memwarden,$memwarden," "$unit" >"$folder/memwarden-guard.service"
