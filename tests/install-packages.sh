@@ -89,7 +89,11 @@ debian_13() {
 for_arm64=(gcc-12-aarch64-linux-gnu gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
 for_amd64=(gcc-12-x86-64-linux-gnu gcc-x86-64-linux-gnu libc6-dev-amd64-cross)
 
-install() { env -i PATH="$bin" HOME="$folder" XDG_CACHE_HOME="$cache" "$(command -v bash)" scripts/install-packages "$@"; }
+# Further variables of the environment.
+variables=()
+install() {
+	env -i PATH="$bin" HOME="$folder" XDG_CACHE_HOME="$cache" "${variables[@]}" "$(command -v bash)" scripts/install-packages "$@"
+}
 
 # lists OPTIONS PACKAGE...: whether --list prints these and nothing else.
 lists() {
@@ -162,6 +166,15 @@ debian_12 amd64 "${for_arm64[@]}"
 check "packages are installed" "install --no-kernel" 0 '^install-packages: installing: .*gcc-12-aarch64-linux-gnu'
 check "  after dpkg has the guest's architecture, and apt new lists" "tr '\n' ' ' <$folder/calls" 0 \
 	'^dpkg --add-architecture arm64 apt-get update apt-get install -y --no-install-recommends [^-].*libstd-rust-web-dev:arm64'
+printf '#!/bin/sh\necho 1000\n' | program id
+printf '#!/bin/sh\nexec env -i PATH=%s "$@"\n' "$bin" | program sudo
+printf '#!/bin/sh\necho "$1: $http_proxy $https_proxy $no_proxy" >>%s\n' "$folder/calls" | program apt-get
+: >"$folder/calls"
+variables=(http_proxy=http://proxy:1 https_proxy=http://proxy:2 no_proxy=.local)
+check "with sudo, which drops the environment, packages are installed" "install --no-kernel" 0 '^install-packages: installing: '
+check "  through the proxy that the environment names" "tr '\n' ' ' <$folder/calls" 0 \
+	'update: http://proxy:1 http://proxy:2 .local install: http://proxy:1 http://proxy:2 .local $'
+variables=()
 mapfile -t chosen < <(install --list)
 has "${chosen[@]}" rustc-web=1.96.0
 echo arm64 >"$folder/architectures"
