@@ -66,34 +66,40 @@ DKMS_SOURCE := /usr/src/memwarden-$(VERSION)
 # The program that is installed. The pages and completions are written by $(MEMWARDEN), which runs here.
 PROGRAM = $(MEMWARDEN)
 
+# Quotes for the unit's command if a path in it contains a space.
+QUOTE := $(if $(word 3,$(PREFIX) $(SYSCONFDIR)),")
+
+# All users read what root installs, whatever root's umask. install -D and -m set modes themselves.
 install: MEMWARDEN := target/dist/memwarden
 install: ## memwarden, its manual pages, completions, headers and service, under $(DESTDIR)$(PREFIX)
-	@test -x $(PROGRAM) || { echo '$(PROGRAM) is missing: make dist makes it' >&2; exit 1; }
-	install -D -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/bin/memwarden
-	$(MEMWARDEN) manual $(DESTDIR)$(PREFIX)/share/man/man1
-	mkdir -p $(DESTDIR)$(BASH_COMPLETIONS) $(DESTDIR)$(ZSH_COMPLETIONS) $(DESTDIR)$(FISH_COMPLETIONS)
-	$(MEMWARDEN) completions bash > $(DESTDIR)$(BASH_COMPLETIONS)/memwarden
-	$(MEMWARDEN) completions zsh > $(DESTDIR)$(ZSH_COMPLETIONS)/_memwarden
-	$(MEMWARDEN) completions fish > $(DESTDIR)$(FISH_COMPLETIONS)/memwarden.fish
-	for file in share/*; do install -D -m 644 $$file $(DESTDIR)$(SHARED)/$${file#share/} || exit; done
-	mkdir -p $(DESTDIR)$(UNITS)
-	sed 's,/usr/bin/memwarden,$(PREFIX)/bin/memwarden,; s,/etc/memwarden,$(SYSCONFDIR)/memwarden,' \
-		packaging/systemd/memwarden-guard.service > $(DESTDIR)$(UNITS)/memwarden-guard.service
+	@test -x "$(PROGRAM)" || { echo '$(PROGRAM) is missing: make dist makes it' >&2; exit 1; }
+	install -D -m 755 "$(PROGRAM)" "$(DESTDIR)$(PREFIX)/bin/memwarden"
+	umask 022; "$(MEMWARDEN)" manual "$(DESTDIR)$(PREFIX)/share/man/man1"
+	umask 022; mkdir -p "$(DESTDIR)$(BASH_COMPLETIONS)" "$(DESTDIR)$(ZSH_COMPLETIONS)" "$(DESTDIR)$(FISH_COMPLETIONS)"
+	umask 022; "$(MEMWARDEN)" completions bash > "$(DESTDIR)$(BASH_COMPLETIONS)/memwarden"
+	umask 022; "$(MEMWARDEN)" completions zsh > "$(DESTDIR)$(ZSH_COMPLETIONS)/_memwarden"
+	umask 022; "$(MEMWARDEN)" completions fish > "$(DESTDIR)$(FISH_COMPLETIONS)/memwarden.fish"
+	for file in share/*; do install -D -m 644 $$file "$(DESTDIR)$(SHARED)/$${file#share/}" || exit; done
+	umask 022; mkdir -p "$(DESTDIR)$(UNITS)"
+	umask 022; sed -e 's,/usr/bin/memwarden,$(QUOTE)$(PREFIX)/bin/memwarden$(QUOTE),' \
+		-e '/^ExecStart=/!s,/etc/memwarden,$(SYSCONFDIR)/memwarden,' \
+		-e '/^ExecStart=/s,/etc/memwarden/guard.toml,$(QUOTE)$(SYSCONFDIR)/memwarden/guard.toml$(QUOTE),' \
+		packaging/systemd/memwarden-guard.service > "$(DESTDIR)$(UNITS)/memwarden-guard.service"
 # Budgets that the administrator has set stay.
-	test -e $(DESTDIR)$(SYSCONFDIR)/memwarden/guard.toml || \
-		install -D -m 644 packaging/systemd/guard.toml $(DESTDIR)$(SYSCONFDIR)/memwarden/guard.toml
+	test -e "$(DESTDIR)$(SYSCONFDIR)/memwarden/guard.toml" || \
+		install -D -m 644 packaging/systemd/guard.toml "$(DESTDIR)$(SYSCONFDIR)/memwarden/guard.toml"
 	for file in README.md `find docs -type f`; do \
-		install -D -m 644 $$file $(DESTDIR)$(DOCUMENTS)/$$file || exit; \
+		install -D -m 644 $$file "$(DESTDIR)$(DOCUMENTS)/$$file" || exit; \
 	done
 
 # policy/ lies where kernel/memguard/ includes it from.
 install-dkms: ## the kernel modules' sources, laid out for DKMS, under $(DESTDIR)/usr/src
 	for file in `find policy kernel/include $(addprefix kernel/,memguard copytrace cftu swdma mymem) \
 		-name Kbuild -o -name '*.[ch]' ! -name '*.mod.c'`; do \
-		install -D -m 644 $$file $(DESTDIR)$(DKMS_SOURCE)/$$file || exit; \
+		install -D -m 644 $$file "$(DESTDIR)$(DKMS_SOURCE)/$$file" || exit; \
 	done
-	install -m 644 packaging/dkms/Kbuild $(DESTDIR)$(DKMS_SOURCE)/Kbuild
-	sed 's/#MODULE_VERSION#/$(VERSION)/' packaging/dkms/dkms.conf > $(DESTDIR)$(DKMS_SOURCE)/dkms.conf
+	install -m 644 packaging/dkms/Kbuild "$(DESTDIR)$(DKMS_SOURCE)/Kbuild"
+	umask 022; sed 's/#MODULE_VERSION#/$(VERSION)/' packaging/dkms/dkms.conf > "$(DESTDIR)$(DKMS_SOURCE)/dkms.conf"
 	@echo 'next: dkms install memwarden/$(VERSION)'
 
 deb: ## Debian packages for amd64 and arm64: target/deb

@@ -27,6 +27,26 @@ check "the service starts that program with that file" \
 check "nothing is installed outside PREFIX" "find $folder -type f ! -path '$folder/opt/it/*' ! -name program" 0 '!.'
 echo '# mine' >>"$folder/opt/it/etc/memwarden/guard.toml"
 check "installing again keeps the budgets" "$install; tail -n 1 $folder/opt/it/etc/memwarden/guard.toml" 0 '^# mine$'
+# Into folders with spaces, under a strict umask.
+strictly() {
+	(umask 077 && make -s "$1" "$2" PROGRAM="$folder/program" MEMWARDEN="$folder/program")
+}
+its="$folder/a folder/it"
+mkdir "$folder/a folder"
+check "make installs in a folder with a space, under umask 077" "strictly install PREFIX='$its'" 0 '!.'
+check "  and the modules' sources" "strictly install-dkms DESTDIR='$folder/a folder'" 0 'dkms install memwarden/'
+check "  nowhere else" "ls -A '$folder' '$folder/a folder' | tr '\n' ' '" 0 \
+	": a folder opt program  .*/a folder: it usr \$"
+check "  all users can read them" "find '$folder/a folder' ! -perm -004" 0 '!.'
+check "  and enter the folders" "find '$folder/a folder' -type d ! -perm -001" 0 '!.'
+check "  the service names its files" "grep ^ExecStart '$its/lib/systemd/system/memwarden-guard.service'" 0 \
+	"^ExecStart=\"$its/bin/memwarden\" guard serve .* --config \"$its/etc/memwarden/guard.toml\"\$"
+if command -v systemd-analyze >/dev/null; then
+	check "  and systemd accepts it" \
+		"systemd-analyze verify --recursive-errors=no '$its/lib/systemd/system/memwarden-guard.service'" 0 '!.'
+else
+	skip "  and systemd accepts it" "there is no systemd-analyze"
+fi
 check "the modules' sources are copied for DKMS" "make -s install-dkms DESTDIR=$folder" 0 'dkms install memwarden/'
 check "with the version inserted" "grep ^PACKAGE_VERSION $folder/usr/src/memwarden-*/dkms.conf" 0 \
 	"\"$("$folder/program" --version | cut -d ' ' -f 2)\""
