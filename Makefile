@@ -3,6 +3,8 @@
 # also install what all of this needs (scripts/install-packages).
 
 export PATH := /usr/bin:$(PATH)
+# Programs lie in ./target, whatever the environment and cargo's configuration say.
+export CARGO_TARGET_DIR := $(CURDIR)/target
 CARGO := cargo
 GUEST := aarch64-unknown-linux-gnu
 MEMWARDEN := target/release/memwarden
