@@ -121,9 +121,19 @@ check "a kernel warning fails the run" \
 	1 "the guest's kernel complained: WARNING: provoked;"
 check "a kernel panic fails the run" \
 	"lab -- sh -c 'echo c >/proc/sysrq-trigger; sleep 9'" 1 "the guest's kernel complained: .*(crash|panic|Internal error|Unable to handle)"
-check "a run that exceeds its timeout is stopped" \
-	"lab --clock free --timeout 20s -- sleep 1000" 1 "still running after 20 s"
-check "no process of it is left" "pgrep -f '$work'" 1 ""
+# The emulator's arguments contain the kernel's parameters.
+emulator() { pgrep -f "qemu-system.*x=$work"; }
+exceeding() {
+	lab --clock free --timeout 20s --append "x=$work" -- sleep 1000 &
+	process=$!
+	until emulator >"$work/emulator" || ! kill -0 $process; do
+		sleep 0.1
+	done
+	wait $process
+}
+check "a run that exceeds its timeout is stopped" exceeding 1 "still running after 20 s"
+check "  it had an emulator" "cat $work/emulator" 0 "^[0-9]+$"
+check "no process of it is left" "pgrep -f 'x=$work'" 1 ""
 # closed VERB...: the exit code and the errors of a verb whose output is closed.
 closed() {
 	{
