@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The client of the `memguard` kernel module: loads it, and reads and writes its files in /dev/memguard.
 
+mod compressed;
+
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::{self, OpenOptions};
@@ -27,8 +29,8 @@ const NAME: &str = "memguard";
 /// Folders into which distributions, DKMS and `make modules_install` put out-of-tree modules.
 const FOLDERS: [&str; 3] = ["updates/dkms", "updates", "extra"];
 
-/// Suffixes of a module file: as built, and as compressed by distributions.
-const ENDINGS: [&str; 3] = ["ko", "ko.xz", "ko.zst"];
+/// Suffixes of a module file: as built, and as compressed by distributions and DKMS.
+const ENDINGS: [&str; 4] = ["ko", "ko.xz", "ko.zst", "ko.gz"];
 
 /// `MODULE_INIT_COMPRESSED_FILE` of linux/module.h: the kernel unpacks the file itself (since 5.17).
 const COMPRESSED_FILE: i32 = 4;
@@ -142,8 +144,20 @@ impl Module {
         let flags = if compressed { COMPRESSED_FILE } else { 0 };
         let parameters = CString::new(parameters)
             .map_err(|_| Error::BadInput("a module parameter holds a NUL character".into()))?;
-        rustix::system::finit_module(&file, &parameters, flags)
-            .map_err(|errno| self.refusal(path, errno))
+        let loaded = rustix::system::finit_module(&file, &parameters, flags);
+        let loaded = match (loaded, compressed::unpacker(path)) {
+            (Err(Errno::INVAL | Errno::OPNOTSUPP), Some(program)) => {
+                let image =
+                    compressed::unpacked(path, program).map_err(|reason| Error::Refused {
+                        path: path.to_owned(),
+                        reason,
+                        log: None,
+                    })?;
+                rustix::system::init_module(&image, &parameters)
+            }
+            (loaded, _) => loaded,
+        };
+        loaded.map_err(|errno| self.refusal(path, errno))
     }
 
     /// Why the kernel refuses a module even from root; `None` if root may load it.

@@ -141,6 +141,7 @@ fn a_module_is_found_where_distributions_put_it() {
         "extra/memguard.ko",
         "updates/dkms/memguard.ko.xz",
         "updates/memguard.ko.zst",
+        "updates/dkms/memguard.ko.gz",
     ] {
         let tree = Tree::empty();
         let path = tree.root.path(&format!("/lib/modules/{release}/{file}"));
