@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The perf events that this machine counts, found by opening and trying each.
+//!
+//! Events are opened for a thread on one CPU. For a thread on any CPU the kernel chooses one PMU, and on a machine with
+//! several kinds of core the event counts on the cores of that PMU only (kernel/events/core.c, `perf_init_event()`).
 
 #![allow(unsafe_code)]
 
@@ -15,8 +18,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::groups::{Group, Reading};
+use crate::cpus::CpuSet;
 use crate::mapping::{Mapping, page_bytes};
-use crate::{Error, Result, Root};
+use crate::{Error, Result, Root, affinity, pmu, processor};
 
 /// The source of an event's count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -182,10 +186,10 @@ impl Found {
 pub struct Counters {
     /// All PMUs with a driver, by perf's name.
     pub pmus: Vec<String>,
-    /// The events of [`EVENTS`] with their results.
+    /// The events of [`EVENTS`] with their results. With several kinds of core, each event's worst result.
     pub events: Vec<Found>,
     /// Cycle counters that can run at once: the PMU's general-purpose counters that no other user holds; `None` without
-    /// a PMU.
+    /// a PMU. With several kinds of core, the smallest number.
     pub hardware_counters: Option<usize>,
 }
 
@@ -197,52 +201,136 @@ impl Counters {
     }
 }
 
-/// Tries every event of [`EVENTS`] on the calling thread.
+/// Tries every event of [`EVENTS`] on one CPU of each kind of core.
 #[must_use]
 pub fn probe() -> Counters {
-    let events: Vec<Found> = EVENTS
-        .iter()
-        .map(|event| Found {
-            event: event.name.to_owned(),
-            source: event.source,
-            trial: attempt(event),
+    let kinds = processor::kinds(&Root::system()).unwrap_or_default();
+    let kinds: Vec<CpuSet> = kinds.into_iter().map(|kind| kind.cpus).collect();
+    probe_on(&kinds)
+}
+
+/// Tries every event of [`EVENTS`] on one CPU of each set; if none of them may be used, on any CPU.
+#[must_use]
+pub fn probe_on(sets: &[CpuSet]) -> Counters {
+    let mut tried: Vec<Tried> = sets.iter().filter_map(Tried::on_one_of).collect();
+    if tried.is_empty() {
+        tried.push(Tried::on(None));
+    }
+    worst(tried)
+}
+
+/// The results on one CPU.
+struct Tried {
+    cpu: Option<usize>,
+    /// In the order of [`EVENTS`].
+    trials: Vec<Trial>,
+    hardware_counters: Option<usize>,
+}
+
+impl Tried {
+    /// On the first of these CPUs to which a thread can be pinned; `None` if there is none.
+    fn on_one_of(cpus: &CpuSet) -> Option<Self> {
+        // In a separate thread, whose affinity ends with it.
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let cpu = cpus.iter().find(|cpu| affinity::pin(*cpu).is_ok())?;
+                Some(Self::on(Some(cpu)))
+            });
+            thread.join().ok()?
         })
-        .collect();
-    let cycles = &events[0];
+    }
+
+    /// On the calling thread, which is pinned to `cpu`.
+    fn on(cpu: Option<usize>) -> Self {
+        let trials: Vec<Trial> = EVENTS.iter().map(|event| attempt(event, cpu)).collect();
+        let cycles = matches!(trials[0], Trial::Counts { .. });
+        Self {
+            cpu,
+            hardware_counters: cycles.then(|| at_once(&EVENTS[0], cpu)),
+            trials,
+        }
+    }
+}
+
+/// Each event's worst result.
+fn worst(tried: Vec<Tried>) -> Counters {
+    // No counter is less than any number.
+    let hardware_counters = tried.iter().map(|tried| tried.hardware_counters).min();
+    let several = tried.len() > 1;
+    let mut events: Vec<Found> = Vec::new();
+    for Tried { cpu, trials, .. } in tried {
+        for (place, mut trial) in trials.into_iter().enumerate() {
+            if let (true, Some(cpu), Trial::NotSupported { reason }) = (several, cpu, &mut trial) {
+                *reason = format!("CPU {cpu}: {reason}");
+            }
+            match events.get_mut(place) {
+                Some(found) => found.trial = found.trial.clone().or_worse(trial),
+                None => events.push(Found {
+                    event: EVENTS[place].name.to_owned(),
+                    source: EVENTS[place].source,
+                    trial,
+                }),
+            }
+        }
+    }
     Counters {
         pmus: Root::system().names("/sys/bus/event_source/devices"),
-        hardware_counters: cycles.counts().then(|| at_once(&EVENTS[0])),
+        hardware_counters: hardware_counters.flatten(),
         events,
     }
 }
 
-/// Opens an event on the calling thread, stopped; `group` is a leader's file
-/// descriptor or -1.
-fn open(event: &Event, user_only: bool, group: i32) -> std::io::Result<File> {
-    open_with(event, user_only, group, 0)
+impl Trial {
+    /// The worse result of two; for two that counted, the smaller count.
+    fn or_worse(self, other: Self) -> Self {
+        let rank = |trial: &Self| match trial {
+            Self::NotSupported { .. } => 0,
+            Self::CountsNothing => 1,
+            Self::Counts { .. } => 2,
+        };
+        match (self, other) {
+            (
+                Self::Counts { count, user_only },
+                Self::Counts {
+                    count: other,
+                    user_only: too,
+                },
+            ) => Self::Counts {
+                count: count.min(other),
+                user_only: user_only || too,
+            },
+            (one, other) if rank(&other) < rank(&one) => other,
+            (one, _) => one,
+        }
+    }
+}
+
+/// Opens an event on the calling thread, stopped: it counts while the thread runs on `cpu`, or on the CPUs of the PMU
+/// that the kernel chooses. `group` is a leader's file descriptor or -1.
+fn open(event: &Event, cpu: Option<usize>, user_only: bool, group: i32) -> std::io::Result<File> {
+    open_with(event, cpu, user_only, group, 0)
 }
 
 /// The same with a read format.
 fn open_with(
     event: &Event,
+    cpu: Option<usize>,
     user_only: bool,
     group: i32,
     read_format: u64,
 ) -> std::io::Result<File> {
     let mut attributes = bindings::perf_event_attr {
-        type_: event.kind,
-        size: u32::try_from(size_of::<bindings::perf_event_attr>()).expect("some hundred bytes"),
-        config: event.config,
         read_format,
-        ..Default::default()
+        ..attributes(&Root::system(), event, cpu)
     };
     attributes.set_disabled(u64::from(group == -1));
     attributes.set_exclude_kernel(u64::from(user_only));
     attributes.set_exclude_hv(u64::from(user_only));
+    let invalid = |_| std::io::Error::from(std::io::ErrorKind::InvalidInput);
+    let cpu = cpu.map_or(Ok(-1), i32::try_from).map_err(invalid)?;
     let flags = bindings::PERF_FLAG_FD_CLOEXEC.into();
-    // SAFETY: the attributes are valid for their stated size; 0 and -1 mean this
-    // thread on any CPU.
-    let fd = unsafe { perf::perf_event_open(&raw mut attributes, 0, -1, group, flags) };
+    // SAFETY: the attributes are valid for their stated size; 0 means this thread, -1 any CPU.
+    let fd = unsafe { perf::perf_event_open(&raw mut attributes, 0, cpu, group, flags) };
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
@@ -250,10 +338,23 @@ fn open_with(
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-fn attempt(event: &Event) -> Trial {
+/// The event's type and number. The kernel finds the PMU of perf's generic events by the CPU, and for raw events by the
+/// type.
+fn attributes(root: &Root, event: &Event, cpu: Option<usize>) -> bindings::perf_event_attr {
+    let raw = cpu.filter(|_| event.kind == bindings::PERF_TYPE_RAW);
+    let own = raw.and_then(|cpu| pmu::raw_type(root, cpu));
+    bindings::perf_event_attr {
+        type_: own.unwrap_or(event.kind),
+        size: u32::try_from(size_of::<bindings::perf_event_attr>()).expect("some hundred bytes"),
+        config: event.config,
+        ..Default::default()
+    }
+}
+
+fn attempt(event: &Event, cpu: Option<usize>) -> Trial {
     let denied = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
-    let (opened, user_only) = match open(event, false, -1) {
-        Err(error) if denied(&error) => (open(event, true, -1), true),
+    let (opened, user_only) = match open(event, cpu, false, -1) {
+        Err(error) if denied(&error) => (open(event, cpu, true, -1), true),
         opened => (opened, false),
     };
     match opened.and_then(|mut file| count(&mut file)) {
@@ -293,17 +394,17 @@ fn count(file: &mut File) -> std::io::Result<u64> {
 }
 
 /// Counters of this event that fit into one group and so run at once.
-fn at_once(event: &Event) -> usize {
+fn at_once(event: &Event, cpu: Option<usize>) -> usize {
     // The kernel checks that a group fits the PMU when a member is added. No PMU
     // has more than 32 (Arm's 31 and the cycle counter).
     const MOST: usize = 32;
-    let user_only = open(event, false, -1).is_err();
-    let Ok(leader) = open(event, user_only, -1) else {
+    let user_only = open(event, cpu, false, -1).is_err();
+    let Ok(leader) = open(event, cpu, user_only, -1) else {
         return 0;
     };
     let mut group = vec![leader];
     while group.len() < MOST {
-        match open(event, user_only, group[0].as_raw_fd()) {
+        match open(event, cpu, user_only, group[0].as_raw_fd()) {
             Ok(member) => group.push(member),
             Err(_) => break,
         }
@@ -311,7 +412,7 @@ fn at_once(event: &Event) -> usize {
     group.len()
 }
 
-/// Events counted together on the calling thread, whatever CPU it runs on.
+/// Events counted together on the calling thread, while it runs on one CPU.
 ///
 /// If other users of the PMU leave too few counters, the kernel counts for a part of the time: see [`Reading`].
 #[derive(Debug)]
@@ -323,22 +424,23 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Opens events of [`EVENTS`] or [`OF_ARM`] by name, stopped; all of them or none.
+    /// Opens events of [`EVENTS`] or [`OF_ARM`] by name, stopped; all of them or none. `cpu` is the one to which the
+    /// thread is pinned: on others nothing is counted.
     ///
     /// # Errors
     /// The first event that this machine does not count, and the reason.
-    pub fn open(names: &[&str]) -> Result<Self> {
-        Self::of(names, false).or_else(|_| Self::of(names, true))
+    pub fn open(names: &[&str], cpu: usize) -> Result<Self> {
+        Self::of(names, cpu, false).or_else(|_| Self::of(names, cpu, true))
     }
 
-    fn of(names: &[&str], user_only: bool) -> Result<Self> {
+    fn of(names: &[&str], cpu: usize, user_only: bool) -> Result<Self> {
         let mut group = Group::default();
         for name in names {
             let mut known = EVENTS.iter().chain(&OF_ARM);
             let event = known.find(|event| event.name == *name);
             let event = event.ok_or_else(|| Error::Invalid(format!("event {name}: not known")))?;
             let leader = group.files.first().map_or(-1, AsRawFd::as_raw_fd);
-            let opened = open_with(event, user_only, leader, groups::FORMAT);
+            let opened = open_with(event, Some(cpu), user_only, leader, groups::FORMAT);
             let file = opened.map_err(|source| Error::system(format!("count {name}"), source))?;
             group.files.push(file);
             group.names.push(event.name);
@@ -381,17 +483,26 @@ impl Counting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::tests::machine;
+
+    fn fault(pages: usize) {
+        let mapping = Mapping::anonymous(pages * page_bytes()).unwrap();
+        for page in 0..pages {
+            // SAFETY: within the mapping, which is ours and writable.
+            unsafe { mapping.start().add(page * page_bytes()).write_volatile(1) };
+        }
+    }
+
+    /// The first CPUs that this thread may use; the thread is then pinned to the first of them.
+    fn pinned() -> Vec<usize> {
+        let cpus: Vec<usize> = affinity::get().unwrap().iter().collect();
+        affinity::pin(cpus[0]).unwrap();
+        cpus
+    }
 
     #[test]
     fn what_is_counted_is_of_the_time_between() {
-        let mut counting = Counting::open(&["page-faults"]).unwrap();
-        let fault = |pages: usize| {
-            let mapping = Mapping::anonymous(pages * page_bytes()).unwrap();
-            for page in 0..pages {
-                // SAFETY: within the mapping, which is ours and writable.
-                unsafe { mapping.start().add(page * page_bytes()).write_volatile(1) };
-            }
-        };
+        let mut counting = Counting::open(&["page-faults"], pinned()[0]).unwrap();
         for pages in [64, 1] {
             counting.start().unwrap();
             fault(pages);
@@ -403,8 +514,83 @@ mod tests {
             assert!((1.0..400.0).contains(&faults), "{pages}: {counts:?}");
             assert!(!counts.multiplexed());
         }
-        let message = Counting::open(&["z80-cycles"]).unwrap_err().to_string();
+        let message = Counting::open(&["z80-cycles"], 0).unwrap_err().to_string();
         assert_eq!(message, "event z80-cycles: not known");
+    }
+
+    #[test]
+    fn what_is_counted_is_of_one_cpu() {
+        let [_, other, ..] = pinned()[..] else {
+            return;
+        };
+        let mut counting = Counting::open(&["page-faults"], other).unwrap();
+        counting.start().unwrap();
+        fault(64);
+        let counts = counting.stop().unwrap();
+        let [("page-faults", None | Some(0.0))] = counts.counts[..] else {
+            panic!("{counts:?}");
+        };
+    }
+
+    #[test]
+    fn a_hybrids_events_are_those_of_each_core_type() {
+        let devices = "sys/bus/event_source/devices";
+        let block = "vendor_id : GenuineIntel\ncpu family : 6\nmodel : 151";
+        let (_directory, root) = machine(&[
+            ("sys/devices/system/cpu/online", "0-2"),
+            (
+                "proc/cpuinfo",
+                &(0..3)
+                    .map(|cpu| format!("processor : {cpu}\n{block}\n\n"))
+                    .collect::<String>(),
+            ),
+            (&format!("{devices}/cpu_core/cpus"), "0"),
+            (&format!("{devices}/cpu_core/type"), "4"),
+            (&format!("{devices}/cpu_atom/cpus"), "1-2"),
+            (&format!("{devices}/cpu_atom/type"), "10"),
+        ]);
+        let kinds = processor::kinds(&root).unwrap();
+        let kinds: Vec<String> = kinds.iter().map(|kind| kind.cpus.to_string()).collect();
+        assert_eq!(kinds, ["0", "1-2"]);
+        let kind = |event, cpu| attributes(&root, event, cpu).type_;
+        let raw = [None, Some(0), Some(1)].map(|cpu| kind(&OF_ARM[0], cpu));
+        assert_eq!(raw, [4, 4, 10]);
+        assert_eq!(kind(&EVENTS[0], Some(1)), bindings::PERF_TYPE_HARDWARE);
+    }
+
+    /// A machine whose CPU 4 has no event but page faults must not seem to count on all CPUs.
+    #[test]
+    fn an_event_counts_if_each_kind_of_core_counts_it() {
+        let counts = |count| Trial::Counts {
+            count,
+            user_only: false,
+        };
+        let refused = |reason: &str| Trial::NotSupported {
+            reason: reason.into(),
+        };
+        let tried = |cpu, hardware: Trial, faults, hardware_counters| {
+            let mut trials = vec![hardware; EVENTS.len()];
+            trials[7] = faults;
+            Tried {
+                cpu: Some(cpu),
+                trials,
+                hardware_counters,
+            }
+        };
+        let large = || tried(0, counts(9), counts(7), Some(6));
+        let small = tried(4, refused("none"), counts(5), None);
+        let both = worst(vec![large(), small]);
+        assert_eq!(both.event("cycles").unwrap().trial, refused("CPU 4: none"));
+        assert_eq!(both.event("page-faults").unwrap().trial, counts(5));
+        assert_eq!(both.hardware_counters, None);
+        let small = tried(4, Trial::CountsNothing, counts(9), Some(4));
+        let both = worst(vec![large(), small]);
+        assert_eq!(both.event("cycles").unwrap().trial, Trial::CountsNothing);
+        assert_eq!(both.event("page-faults").unwrap().trial, counts(7));
+        assert_eq!(both.hardware_counters, Some(4));
+        // A machine of one kind.
+        let alone = worst(vec![tried(0, refused("none"), counts(1), None)]);
+        assert_eq!(alone.event("cycles").unwrap().trial, refused("none"));
     }
 
     #[test]

@@ -361,7 +361,7 @@ impl<'a> Counted<'a> {
     /// Prepares `count` runs on `cpu`.
     fn new(cpu: usize, count: u32, interrupt: &'a Interrupt, summary: &mut Summary) -> Self {
         let events = counters::of_last_level(&Root::system(), cpu);
-        let counting = Counting::open(&events).map_err(|error| {
+        let counting = Counting::open(&events, cpu).map_err(|error| {
             let source = std::error::Error::source(&error);
             source.map_or_else(|| error.to_string(), |why| format!("{error}: {why}"))
         });

@@ -28,10 +28,10 @@ pub(super) enum Counter {
 impl Counter {
     /// Opens the requested source, or the available one; names it in the summary.
     pub(super) fn open(config: &Config, cpu: usize, summary: &mut Summary) -> Result<Self, Error> {
-        let hardware = (config.counters != Counters::Model).then(Groups::open);
+        let hardware = (config.counters != Counters::Model).then(|| Groups::open(cpu));
         match hardware {
             Some(Ok(groups)) => {
-                tell_hardware(&groups, summary);
+                tell_hardware(&groups, cpu, summary);
                 Ok(Self::Hardware(groups))
             }
             Some(Err(error)) if config.counters == Counters::Hardware => Err(Error::BadInput(
@@ -64,8 +64,8 @@ impl Counter {
     }
 }
 
-fn tell_hardware(groups: &Groups, summary: &mut Summary) {
-    let found = counters::probe().hardware_counters;
+fn tell_hardware(groups: &Groups, cpu: usize, summary: &mut Summary) {
+    let found = counters::probe_on(&[[cpu].into_iter().collect()]).hardware_counters;
     summary.whole.counted_by = Some(CountedBy::Hardware);
     summary.whole.hardware_counters = found.map(|count| count as u64);
     if groups.user_only() {

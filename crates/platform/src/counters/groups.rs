@@ -74,7 +74,7 @@ fn wanted() -> Vec<(u32, Names)> {
     wanted
 }
 
-/// Counters of the calling thread, on whatever CPU it runs.
+/// Counters of the calling thread, while it runs on one CPU.
 #[derive(Debug)]
 pub struct Groups {
     groups: Vec<Group>,
@@ -125,12 +125,12 @@ impl Reading {
 }
 
 impl Groups {
-    /// Opens every event that this machine counts, stopped.
+    /// Opens every event that `cpu` counts, stopped. The thread is pinned to it: on others nothing is counted.
     ///
     /// # Errors
-    /// When the machine does not count loads of the L1D; with the reason of the first refusal.
-    pub fn open() -> Result<Self> {
-        let with = |user_only| Self::of(user_only, &wanted());
+    /// When the CPU does not count loads of the L1D; with the reason of the first refusal.
+    pub fn open(cpu: usize) -> Result<Self> {
+        let with = |user_only| Self::of(Some(cpu), user_only, &wanted());
         let (groups, first) = with_or_without_kernel(GENERIC[0][0].0, with);
         match first {
             None => Ok(groups),
@@ -141,7 +141,7 @@ impl Groups {
         }
     }
 
-    fn of(user_only: bool, wanted: &[(u32, Names)]) -> Self {
+    fn of(cpu: Option<usize>, user_only: bool, wanted: &[(u32, Names)]) -> Self {
         let mut all = Self {
             groups: Vec::new(),
             refused: Vec::new(),
@@ -160,13 +160,13 @@ impl Groups {
                     config: *config,
                 };
                 let leader = group.files.first().map_or(-1, AsRawFd::as_raw_fd);
-                match open_with(&event, user_only, leader, FORMAT) {
+                match open_with(&event, cpu, user_only, leader, FORMAT) {
                     Ok(file) => {
                         group.names.push(name);
                         group.files.push(file);
                     }
                     // The event may not fit into the group, although the machine can count it alone.
-                    Err(error) => match open_with(&event, user_only, -1, FORMAT) {
+                    Err(error) => match open_with(&event, cpu, user_only, -1, FORMAT) {
                         Ok(file) if leader != -1 => all.groups.push(Group {
                             names: vec![name],
                             files: vec![file],
@@ -346,7 +346,7 @@ mod tests {
             ("minor-faults", b::PERF_COUNT_SW_PAGE_FAULTS_MIN as u64),
             ("no such event", 0xffff),
         ];
-        let with = |user_only| Groups::of(user_only, &[(b::PERF_TYPE_SOFTWARE, FAULTS)]);
+        let with = |user_only| Groups::of(None, user_only, &[(b::PERF_TYPE_SOFTWARE, FAULTS)]);
         let (mut groups, reason) = with_or_without_kernel(FAULTS[0].0, with);
         assert_eq!(reason, None);
         assert_eq!(groups.groups.len(), 1);
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_machine_without_counters_says_why() {
-        match Groups::open() {
+        match Groups::open(0) {
             Ok(groups) => assert!(!groups.groups.is_empty()),
             Err(error) => assert!(error.to_string().contains("L1-dcache-loads: "), "{error}"),
         }
