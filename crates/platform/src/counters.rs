@@ -154,6 +154,11 @@ pub enum Trial {
     /// It opened and stayed at 0. For cycles, instructions and page faults the
     /// counter is broken; other events may just not have occurred.
     CountsNothing,
+    /// This process may not count it, so it is unknown whether the machine does.
+    Denied {
+        /// The errno, in words.
+        reason: String,
+    },
     /// The kernel refused it.
     NotSupported {
         /// The errno, in words.
@@ -178,6 +183,12 @@ impl Found {
     #[must_use]
     pub fn counts(&self) -> bool {
         matches!(self.trial, Trial::Counts { .. })
+    }
+
+    /// True if this process may not count the event.
+    #[must_use]
+    pub fn denied(&self) -> bool {
+        matches!(self.trial, Trial::Denied { .. })
     }
 }
 
@@ -260,7 +271,9 @@ fn worst(tried: Vec<Tried>) -> Counters {
     let mut events: Vec<Found> = Vec::new();
     for Tried { cpu, trials, .. } in tried {
         for (place, mut trial) in trials.into_iter().enumerate() {
-            if let (true, Some(cpu), Trial::NotSupported { reason }) = (several, cpu, &mut trial) {
+            if let (true, Some(cpu), Trial::NotSupported { reason } | Trial::Denied { reason }) =
+                (several, cpu, &mut trial)
+            {
                 *reason = format!("CPU {cpu}: {reason}");
             }
             match events.get_mut(place) {
@@ -285,8 +298,9 @@ impl Trial {
     fn or_worse(self, other: Self) -> Self {
         let rank = |trial: &Self| match trial {
             Self::NotSupported { .. } => 0,
-            Self::CountsNothing => 1,
-            Self::Counts { .. } => 2,
+            Self::Denied { .. } => 1,
+            Self::CountsNothing => 2,
+            Self::Counts { .. } => 3,
         };
         match (self, other) {
             (
@@ -360,6 +374,9 @@ fn attempt(event: &Event, cpu: Option<usize>) -> Trial {
     match opened.and_then(|mut file| count(&mut file)) {
         Ok(0) => Trial::CountsNothing,
         Ok(count) => Trial::Counts { count, user_only },
+        Err(error) if denied(&error) => Trial::Denied {
+            reason: error.to_string(),
+        },
         Err(error) => Trial::NotSupported {
             reason: error.to_string(),
         },
@@ -598,7 +615,7 @@ mod tests {
         let counters = probe();
         assert_eq!(counters.events.len(), EVENTS.len());
         for found in &counters.events {
-            if let Trial::NotSupported { reason } = &found.trial {
+            if let Trial::NotSupported { reason } | Trial::Denied { reason } = &found.trial {
                 assert!(!reason.is_empty());
             }
         }

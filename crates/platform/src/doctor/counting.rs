@@ -9,6 +9,11 @@ use crate::cpus::CpuSet;
 use crate::mapping;
 use crate::processor::{self, Unknown};
 
+/// The remedy for a refusal for want of permission. Docker's seccomp filter refuses perf_event_open with EPERM; the
+/// kernel's own answer to an ordinary user is EACCES.
+const PERMIT: &str =
+    "run as root; in a container allow perf_event_open (CAP_PERFMON, and its seccomp filter)";
+
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
@@ -28,6 +33,19 @@ pub(super) fn pmu(patient: &Patient) -> Finding {
             .map(|found| found.event.as_str()),
     );
     if counting.is_empty() {
+        let denied = hardware().find_map(|found| match &found.trial {
+            Trial::Denied { reason } => Some(reason),
+            _ => None,
+        });
+        if let Some(reason) = denied {
+            return Finding::new(
+                Level::Unknown,
+                "PMU",
+                format!("opening hardware events is not permitted ({reason})"),
+                "it is unknown whether there is a PMU; without permission nothing is counted",
+            )
+            .change(PERMIT);
+        }
         let reason = hardware()
             .find_map(|found| match &found.trial {
                 Trial::NotSupported { reason } => Some(reason.clone()),
@@ -51,7 +69,12 @@ pub(super) fn pmu(patient: &Patient) -> Finding {
     );
     let refused = names(
         hardware()
-            .filter(|found| matches!(found.trial, Trial::NotSupported { .. }))
+            .filter(|found| {
+                matches!(
+                    found.trial,
+                    Trial::NotSupported { .. } | Trial::Denied { .. }
+                )
+            })
             .map(|found| found.event.as_str()),
     );
     let mut found = format!("counts {counting}");
@@ -125,7 +148,15 @@ fn by_faults(page_bytes: usize) -> String {
 
 pub(super) fn memory_traffic(patient: &Patient) -> Finding {
     let name = "memory traffic event";
+    let faults = patient.live.counters.event("page-faults");
     match traffic(patient) {
+        Traffic::None if faults.is_some_and(crate::counters::Found::denied) => Finding::new(
+            Level::Unknown,
+            name,
+            "opening events is not permitted",
+            "without permission there is no event to regulate by",
+        )
+        .change(PERMIT),
         Traffic::None => Finding::new(
             Level::Missing,
             name,
@@ -200,6 +231,20 @@ pub(super) fn counters_at_once(patient: &Patient) -> Finding {
             "the guard takes 2; more events than counters are multiplexed, that is, estimated",
         )
         .change("end other users of counters (the NMI watchdog, perf)"),
+        None if patient
+            .live
+            .counters
+            .event("cycles")
+            .is_some_and(crate::counters::Found::denied) =>
+        {
+            Finding::new(
+                Level::Unknown,
+                name,
+                "opening hardware events is not permitted",
+                "it is unknown how many counters there are",
+            )
+            .change(PERMIT)
+        }
         None => Finding::new(
             Level::Missing,
             name,
@@ -234,9 +279,16 @@ pub(super) fn page_faults(patient: &Patient) -> Finding {
             "faults in system calls are not counted",
         )
         .change("run as root"),
+        Some(Trial::Denied { reason }) => Finding::new(
+            Level::Missing,
+            name,
+            reason,
+            "this process may not open perf events",
+        )
+        .change(PERMIT),
         Some(Trial::NotSupported { reason }) => {
             Finding::new(Level::Missing, name, reason, "perf events cannot be opened")
-                .change("run as root; in a container allow perf_event_open")
+                .change("a kernel with CONFIG_PERF_EVENTS")
         }
         _ => Finding::new(
             Level::Missing,
@@ -269,13 +321,18 @@ pub(super) fn paranoid(patient: &Patient) -> Finding {
             format!("{level}"),
             "events may be opened on every CPU",
         ),
-        Some(level) => Finding::new(
-            Level::Limited,
-            name,
-            format!("{level}"),
-            "without root only this user's own processes can be counted",
-        )
-        .change("sysctl -w kernel.perf_event_paranoid=0"),
+        Some(level) => {
+            let meaning = match level {
+                ..3 => "without root only this user's own processes can be counted",
+                // A patch of these distributions; other kernels have no level above 2.
+                3.. => {
+                    "without root nothing can be counted on Debian's and Ubuntu's kernels; on others only this user's \
+                     own processes"
+                }
+            };
+            Finding::new(Level::Limited, name, format!("{level}"), meaning)
+                .change("sysctl -w kernel.perf_event_paranoid=0")
+        }
     }
 }
 

@@ -133,13 +133,33 @@ impl Machine {
         self
     }
 
-    fn refusing(mut self, events: &[&str]) -> Self {
-        for found in &mut self.live.counters.events {
+    fn refusing(self, events: &[&str]) -> Self {
+        self.answering(
+            events,
+            &Trial::NotSupported {
+                reason: "No such file or directory".into(),
+            },
+        )
+    }
+
+    fn denying(self, events: &[&str]) -> Self {
+        self.answering(
+            events,
+            &Trial::Denied {
+                reason: "Permission denied".into(),
+            },
+        )
+    }
+
+    fn answering(mut self, events: &[&str], trial: &Trial) -> Self {
+        let counters = &mut self.live.counters;
+        for found in &mut counters.events {
             if events.contains(&found.event.as_str()) {
-                found.trial = Trial::NotSupported {
-                    reason: "No such file or directory".into(),
-                };
+                found.trial = trial.clone();
             }
+        }
+        if events.contains(&"cycles") {
+            counters.hardware_counters = None;
         }
         self
     }
@@ -258,10 +278,59 @@ fn every_fault_is_found_and_says_what_changes_it() {
             "guard events",
         ),
         (
+            sound().denying(&HARDWARE),
+            "PMU",
+            Unknown,
+            "not permitted (Permission denied)",
+            "allow perf_event_open",
+        ),
+        (
+            sound().denying(&HARDWARE),
+            "counters at once",
+            Unknown,
+            "not permitted",
+            "allow perf_event_open",
+        ),
+        (
+            sound().refusing(&HARDWARE),
+            "counters at once",
+            Missing,
+            "none",
+            "",
+        ),
+        (
+            sound().denying(&HARDWARE).denying(&["page-faults"]),
+            "memory traffic event",
+            Unknown,
+            "not permitted",
+            "allow perf_event_open",
+        ),
+        (
+            sound().denying(&["page-faults"]),
+            "page-faults event",
+            Missing,
+            "Permission denied",
+            "allow perf_event_open",
+        ),
+        (
+            sound().refusing(&["page-faults"]),
+            "page-faults event",
+            Missing,
+            "No such file",
+            "CONFIG_PERF_EVENTS",
+        ),
+        (
             user(sound()),
             "perf_event_paranoid",
             Limited,
             "2",
+            "sysctl -w kernel.perf_event_paranoid",
+        ),
+        (
+            user(sound()).with(&format!("{kernel}/perf_event_paranoid"), "4"),
+            "perf_event_paranoid",
+            Limited,
+            "4",
             "sysctl -w kernel.perf_event_paranoid",
         ),
         (
@@ -532,6 +601,27 @@ fn every_fault_is_found_and_says_what_changes_it() {
             "{change:?} in {finding:?}"
         );
         assert!(!finding.meaning.is_empty(), "{finding:?}");
+    }
+}
+
+#[test]
+fn what_an_ordinary_user_may_count_depends_on_the_level() {
+    for (level, says) in [
+        ("1", "only this user's own processes can be counted"),
+        ("2", "only this user's own processes can be counted"),
+        (
+            "3",
+            "nothing can be counted on Debian's and Ubuntu's kernels",
+        ),
+        (
+            "4",
+            "nothing can be counted on Debian's and Ubuntu's kernels",
+        ),
+    ] {
+        let mut machine = Machine::sound().with("proc/sys/kernel/perf_event_paranoid", level);
+        machine.live.root = false;
+        let finding = machine.finding("perf_event_paranoid");
+        assert!(finding.meaning.contains(says), "{finding:?}");
     }
 }
 

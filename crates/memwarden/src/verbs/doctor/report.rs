@@ -10,6 +10,7 @@ use memwarden_experiments::{Interrupt, KnownTraffic, Progress};
 use memwarden_guard::self_test::{self, Finding};
 use memwarden_guard::{Backend, EventList, StartOptions, running};
 use memwarden_platform::Root;
+use memwarden_platform::counters::Found;
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::doctor::Diagnosis;
 use memwarden_platform::machine::Host;
@@ -153,12 +154,16 @@ fn gather(host: Host, curve: Option<Curve>, diagnosis: Diagnosis) -> anyhow::Res
             kind,
         })
         .collect();
-    let counts = |name: &str| {
-        let event = diagnosis.counters.event(name);
-        event.is_some_and(memwarden_platform::counters::Found::counts)
+    let any = |is: fn(&Found) -> bool| {
+        let mut events = ["cache-misses", "cycles"].iter();
+        events.any(|name| diagnosis.counters.event(name).is_some_and(is))
     };
-    let untried = if !counts("cache-misses") && !counts("cycles") {
-        Some("there is no PMU")
+    let untried = if !any(Found::counts) {
+        Some(if any(Found::denied) {
+            "opening hardware events is not permitted: see the diagnosis"
+        } else {
+            "there is no PMU"
+        })
     } else if !diagnosis.guard.can_run {
         Some("the guard can't run here: see the diagnosis")
     } else {
