@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Checks of what regulation needs: the module, real-time priority, and limits on real-time threads.
 
-use std::path::Path;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 use super::{Finding, Level, Patient, Verdict, counting};
 use crate::throttle_thread::{self, Class};
@@ -10,6 +12,10 @@ use crate::throttle_thread::{self, Class};
 enum Module {
     Loaded,
     Loadable,
+    /// Loadable if the kernel knows the key of its signature.
+    Signed,
+    /// The kernel loads only signed modules, and this one is compressed.
+    MaybeSigned,
     Refused(&'static str),
     NotBuilt,
 }
@@ -24,38 +30,63 @@ fn state(patient: &Patient) -> Module {
         return Module::Loaded;
     }
     let release = root.text("/proc/sys/kernel/osrelease").unwrap_or_default();
-    if !holds_module(&root.path(&format!("/lib/modules/{release}"))) {
-        Module::NotBuilt
-    } else if root.number("/proc/sys/kernel/modules_disabled") == Some(1) {
+    let Some(file) = find_module(&root.path(&format!("/lib/modules/{release}"))) else {
+        return Module::NotBuilt;
+    };
+    let locked = locked_down(patient).is_some();
+    let compressed = file.extension().is_some_and(|ending| ending != "ko");
+    if root.number("/proc/sys/kernel/modules_disabled") == Some(1) {
         Module::Refused(
             "this kernel loads no more modules until the next boot (kernel.modules_disabled=1)",
         )
-    } else if root
-        .text("/sys/kernel/security/lockdown")
-        .is_some_and(|text| !text.contains("[none]"))
-    {
+    } else if locked && !compressed && !is_signed(&file) {
         Module::Refused("this kernel is locked down and loads only signed modules")
     } else if !patient.live.root {
         Module::Refused("only root can load it")
-    } else {
+    } else if !locked {
         Module::Loadable
+    } else if compressed {
+        Module::MaybeSigned
+    } else {
+        Module::Signed
     }
 }
 
-/// True if `memguard.ko`, compressed or not, is below `directory`.
-fn holds_module(directory: &Path) -> bool {
-    let Ok(entries) = std::fs::read_dir(directory) else {
-        return false;
-    };
-    entries.flatten().any(|entry| {
+/// The kernel's lockdown mode, if it is locked down.
+fn locked_down(patient: &Patient) -> Option<String> {
+    let modes = patient.root.text("/sys/kernel/security/lockdown")?;
+    let (_, from) = modes.split_once('[')?;
+    let (mode, _) = from.split_once(']')?;
+    (mode != "none").then(|| mode.to_owned())
+}
+
+/// `memguard.ko` below `directory`, compressed or not.
+fn find_module(directory: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(directory).ok()?;
+    entries.flatten().find_map(|entry| {
         let name = entry.file_name();
         match entry.file_type() {
             // Symbolic links are not followed: `build` and `source` point to whole kernel trees.
-            Ok(kind) if kind.is_dir() => holds_module(&entry.path()),
-            Ok(_) => name.to_string_lossy().starts_with("memguard.ko"),
-            Err(_) => false,
+            Ok(kind) if kind.is_dir() => find_module(&entry.path()),
+            Ok(_) => name
+                .to_string_lossy()
+                .starts_with("memguard.ko")
+                .then(|| entry.path()),
+            Err(_) => None,
         }
     })
+}
+
+/// True if the file ends as the kernel's scripts/sign-file leaves a module (`MODULE_SIG_STRING`).
+fn is_signed(file: &Path) -> bool {
+    const END: &[u8] = b"~Module signature appended~\n";
+    let read = || {
+        let file = File::open(file)?;
+        let mut end = [0; END.len()];
+        let begin = file.metadata()?.len().saturating_sub(END.len() as u64);
+        file.read_exact_at(&mut end, begin).map(|()| end)
+    };
+    read().is_ok_and(|end| end == END)
 }
 
 pub(super) fn verdict(patient: &Patient) -> Verdict {
@@ -79,10 +110,18 @@ pub(super) fn verdict(patient: &Patient) -> Verdict {
             "module",
             "the memguard module is installed and can be loaded",
         ),
+        Module::Signed => can(
+            "module",
+            "the memguard module is installed and signed, and loads if the kernel knows its key",
+        ),
         _ if event.is_none() => cannot("no event to regulate by counts here"),
         _ if patient.live.fifo_refused.is_some() => {
             cannot("there is no module, and without SCHED_FIFO user space cannot throttle a core")
         }
+        Module::MaybeSigned => can(
+            "user",
+            "the module loads only if it is signed; perf events and SCHED_FIFO work in user space",
+        ),
         _ => can(
             "user",
             "no module can be loaded, but perf events and SCHED_FIFO work in user space",
@@ -119,6 +158,19 @@ pub(super) fn module(patient: &Patient) -> Finding {
             its settings cannot be changed")
             .change("in a container, bind /dev/memguard into it; its files are devices, which udev or devtmpfs makes"),
         Module::Loadable => Finding::new(Level::Ok, name, "can be loaded", "memwarden guard start loads it"),
+        Module::Signed => Finding::new(
+            Level::Ok,
+            name,
+            "signed, and can be loaded if the kernel knows the key (for DKMS: mokutil --import, then a reboot)",
+            "memwarden guard start loads it",
+        ),
+        Module::MaybeSigned => Finding::new(
+            Level::Unknown,
+            name,
+            "built and compressed, so its signature was not looked for",
+            "this kernel is locked down and loads only modules that are signed with a key that it knows",
+        )
+        .change("modinfo -F signer memguard prints its signer; memwarden guard start loads it if the kernel knows the key"),
         Module::Refused(why) => Finding::new(Level::Limited, name, format!("built, but {why}"), "user space can regulate, with later throttling")
             .change("memwarden guard start --backend user"),
         Module::NotBuilt => Finding::new(Level::Missing, name, "not built for this kernel", "user space can regulate, with later throttling")

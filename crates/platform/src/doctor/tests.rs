@@ -187,6 +187,9 @@ fn throttle_thread(policy: u32) -> String {
     )
 }
 
+/// The end of a signed module.
+const SIGNATURE: &str = "~Module signature appended~\n";
+
 const HARDWARE: [&str; 7] = [
     "cycles",
     "instructions",
@@ -605,6 +608,31 @@ fn every_fault_is_found_and_says_what_changes_it() {
 }
 
 #[test]
+fn a_locked_down_kernel_takes_a_signed_module() {
+    let module = |content: &str, ending: &str| {
+        let file = format!("lib/modules/6.12.38-amd64/updates/dkms/memguard.{ending}");
+        let locked = "none [integrity] confidentiality";
+        let machine = Machine::sound()
+            .without_module("")
+            .with(&file, content)
+            .with("sys/kernel/security/lockdown", locked);
+        let finding = machine.finding("memguard module");
+        (finding.level, finding.found)
+    };
+    let signed = format!("ELF{SIGNATURE}");
+    for (content, ending, level, found) in [
+        (signed.as_str(), "ko", Level::Ok, "signed"),
+        ("ELF", "ko", Level::Limited, "locked down"),
+        ("", "ko", Level::Limited, "locked down"),
+        ("compressed", "ko.zst", Level::Unknown, "compressed"),
+    ] {
+        let (is, says) = module(content, ending);
+        assert_eq!(is, level, "{content:?} {ending}: {says}");
+        assert!(says.contains(found), "{content:?} {ending}: {says}");
+    }
+}
+
+#[test]
 fn what_an_ordinary_user_may_count_depends_on_the_level() {
     for (level, says) in [
         ("1", "only this user's own processes can be counted"),
@@ -647,6 +675,13 @@ fn the_guard_runs_on_the_best_backend_there_is() {
             .without("dev/memguard")
     };
     let built = || unloaded().with("lib/modules/6.12.38-amd64/extra/memguard.ko", "");
+    let locked = |content: &str, ending: &str| {
+        let file = format!("lib/modules/6.12.38-amd64/updates/dkms/memguard.{ending}");
+        unloaded().with(&file, content).with(
+            "sys/kernel/security/lockdown",
+            "none [integrity] confidentiality",
+        )
+    };
     let mut user = built();
     user.live.root = false;
     let mut helpless = unloaded().refusing(&HARDWARE).refusing(&["page-faults"]);
@@ -693,6 +728,27 @@ fn the_guard_runs_on_the_best_backend_there_is() {
             Some("user"),
             Some("skylake-x"),
             "perf events",
+        ),
+        (
+            locked(&format!("ELF{SIGNATURE}"), "ko"),
+            true,
+            Some("module"),
+            Some("skylake-x"),
+            "if the kernel knows its key",
+        ),
+        (
+            locked(&format!("ELF{SIGNATURE} "), "ko"),
+            true,
+            Some("user"),
+            Some("skylake-x"),
+            "no module can be loaded",
+        ),
+        (
+            locked("compressed", "ko.xz"),
+            true,
+            Some("user"),
+            Some("skylake-x"),
+            "only if it is signed",
         ),
         (
             unloaded(),
