@@ -188,13 +188,8 @@ fn mounted(patient: &Patient, kind: &str) -> bool {
 /// Secure Boot locks the kernel down on most distributions.
 pub(super) fn lockdown(patient: &Patient) -> Finding {
     let name = "lockdown";
-    let modes = patient.root.text("/sys/kernel/security/lockdown");
-    let mode = modes.as_deref().and_then(|text| {
-        let (_, from) = text.split_once('[')?;
-        Some(from.split_once(']')?.0)
-    });
-    match mode {
-        None | Some("none") => Finding::new(
+    match locked_down(patient).as_deref() {
+        None => Finding::new(
             Level::Ok,
             name,
             "no",
@@ -211,13 +206,23 @@ pub(super) fn lockdown(patient: &Patient) -> Finding {
             Level::Limited,
             name,
             mode,
-            "modules must be signed, and perf and tracefs are blocked: user space can't regulate",
+            // Of perf it blocks only PERF_SAMPLE_REGS_INTR (kernel/events/core.c), which memwarden does not use.
+            "modules must be signed, and tracefs and debugfs cannot be used; perf still counts",
         )
         .change("boot with lockdown=integrity, or turn Secure Boot off"),
     }
 }
 
 pub(super) fn tracefs(patient: &Patient) -> Finding {
+    if locked_down(patient).is_some_and(|mode| mode != "integrity") {
+        return Finding::new(
+            Level::Missing,
+            "tracefs",
+            "blocked by lockdown",
+            "the trace of the periods cannot be read",
+        )
+        .change("boot with lockdown=integrity, or turn Secure Boot off");
+    }
     if mounted(patient, "tracefs") {
         Finding::new(
             Level::Ok,
@@ -359,6 +364,9 @@ pub(super) fn fair_server(patient: &Patient) -> Finding {
         Some(_) => Finding::new(Level::Ok, name, "off", "a real-time thread can throttle a core for any time"),
         None => Finding::new(Level::Unknown, name, "its settings cannot be read", "it is unknown how long a real-time \
             thread may run")
-            .change("run as root"),
+            .change(match locked_down(patient) {
+                Some(_) => "turn Secure Boot off: lockdown blocks debugfs",
+                None => "run as root",
+            }),
     }
 }

@@ -393,6 +393,35 @@ fn every_fault_is_found_and_says_what_changes_it() {
             "lockdown=integrity",
         ),
         (
+            sound().with(
+                "sys/kernel/security/lockdown",
+                "none integrity [confidentiality]",
+            ),
+            "tracefs",
+            Missing,
+            "blocked",
+            "lockdown=integrity",
+        ),
+        (
+            sound()
+                .with(
+                    "sys/kernel/security/lockdown",
+                    "none [integrity] confidentiality",
+                )
+                .with("sys/kernel/debug/sched/fair_server/cpu0/runtime", ""),
+            "fair server",
+            Unknown,
+            "cannot be read",
+            "Secure Boot",
+        ),
+        (
+            sound().with("sys/kernel/debug/sched/fair_server/cpu0/runtime", ""),
+            "fair server",
+            Unknown,
+            "cannot be read",
+            "root",
+        ),
+        (
             sound().with("proc/mounts", ""),
             "tracefs",
             Missing,
@@ -630,6 +659,19 @@ fn a_locked_down_kernel_takes_a_signed_module() {
         assert_eq!(is, level, "{content:?} {ending}: {says}");
         assert!(says.contains(found), "{content:?} {ending}: {says}");
     }
+}
+
+#[test]
+fn user_space_regulates_on_a_kernel_in_the_strictest_lockdown() {
+    let machine = Machine::sound().without_module("").with(
+        "sys/kernel/security/lockdown",
+        "none integrity [confidentiality]",
+    );
+    let finding = machine.finding("lockdown");
+    assert!(finding.meaning.contains("perf still counts"), "{finding:?}");
+    assert!(!finding.meaning.contains("can't regulate"), "{finding:?}");
+    let verdict = machine.examine().guard;
+    assert_eq!(verdict.backend.as_deref(), Some("user"), "{verdict:?}");
 }
 
 #[test]
