@@ -164,6 +164,19 @@ const VIRTUAL: [&str; 8] = [
     "dummy-virt",
 ];
 
+/// Names of virtual machines in DMI, on processors without a bit for it: systemd's list (src/basic/virt.c), and Hetzner's.
+const VIRTUAL_IN_DMI: [&str; 9] = [
+    "Amazon EC2",
+    "Google Compute Engine",
+    "Hetzner vServer",
+    "OpenStack",
+    "KubeVirt",
+    "Parallels",
+    "BHYVE",
+    "Hyper-V",
+    "Apple Virtualization",
+];
+
 pub(crate) fn virtualised(root: &Root) -> Option<bool> {
     let platform = platform(root);
     if platform
@@ -174,23 +187,48 @@ pub(crate) fn virtualised(root: &Root) -> Option<bool> {
     {
         return Some(true);
     }
-    // x86 CPUs have a bit that hypervisors set (CPUID 1, ECX 31). Other
-    // architectures have none; there a machine without a known virtual name counts as real.
-    match cpuinfo(root, "flags") {
-        Some(flags) => Some(flags.split(' ').any(|flag| flag == "hypervisor")),
+    // x86 CPUs have a bit that hypervisors set (CPUID 1, ECX 31); other architectures have none.
+    if let Some(flags) = cpuinfo(root, "flags") {
+        return Some(flags.split(' ').any(|flag| flag == "hypervisor"));
+    }
+    match dmi(root) {
+        Some(name) => virtual_by_dmi(root, &name),
+        // A board with a device tree and no known virtual name counts as real.
         None => platform.map(|_| false),
     }
 }
 
-/// The machine's name: DMI on PCs and servers, the device tree on boards.
-pub(crate) fn platform(root: &Root) -> Option<String> {
-    let dmi = ["sys_vendor", "product_name"]
+/// Whether DMI describes a virtual machine; `None` if it doesn't tell: clouds choose their own names.
+fn virtual_by_dmi(root: &Root, name: &str) -> Option<bool> {
+    // "SMBIOS table describes a virtual machine": bit 4 of byte 2 of the BIOS characteristics' extension (SMBIOS 7.1.2.2),
+    // which only root can read. A hypervisor need not set it.
+    let bios = root.bytes("/sys/firmware/dmi/entries/0-0/raw");
+    let extension = bios.and_then(|bios| bios.get(0x13).copied());
+    if extension.is_some_and(|byte| byte & 1 << 4 != 0) {
+        return Some(true);
+    }
+    // The instances of EC2 without a hypervisor have the same vendor.
+    if name.starts_with("Amazon EC2") && name.contains(".metal") {
+        return Some(false);
+    }
+    let known = VIRTUAL_IN_DMI.iter().any(|word| name.contains(word));
+    known.then_some(true)
+}
+
+/// The vendor and the product in DMI.
+fn dmi(root: &Root) -> Option<String> {
+    let names = ["sys_vendor", "product_name"]
         .iter()
         .filter_map(|file| root.text(&format!("/sys/class/dmi/id/{file}")))
         .filter(|text| !text.is_empty())
         .collect::<Vec<_>>()
         .join(" ");
-    if !dmi.is_empty() {
+    (!names.is_empty()).then_some(names)
+}
+
+/// The machine's name: DMI on PCs and servers, the device tree on boards.
+pub(crate) fn platform(root: &Root) -> Option<String> {
+    if let Some(dmi) = dmi(root) {
         return Some(dmi);
     }
     // Device-tree strings end in NUL; `compatible` is a list of them, most
@@ -273,6 +311,52 @@ pub(crate) mod tests {
             let (_directory, root) = machine(&files);
             assert_eq!(virtualised(&root), virtual_one, "{files:?}");
             assert_eq!(platform(&root).as_deref(), name, "{files:?}");
+        }
+    }
+
+    #[test]
+    fn clouds_are_told_apart_without_a_hypervisor_bit() {
+        let x86 = ("proc/cpuinfo", "flags : fpu");
+        let arm = ("proc/cpuinfo", "CPU part : 0xd40");
+        // The BIOS's SMBIOS entry, without and with the bit of a virtual machine.
+        let real = ("sys/firmware/dmi/entries/0-0/raw", "\0".repeat(0x18));
+        let mut virtual_one = real.clone();
+        virtual_one.1.replace_range(0x13..0x14, "\x1c");
+        for (cpu, vendor, product, bios, is) in [
+            (arm, "Amazon EC2", "c7g.large", None, Some(true)),
+            (arm, "Amazon EC2", "c7g.metal", None, Some(false)),
+            (arm, "Google", "Google Compute Engine", None, Some(true)),
+            (arm, "Hetzner", "vServer", None, Some(true)),
+            (
+                arm,
+                "OpenStack Foundation",
+                "OpenStack Nova",
+                None,
+                Some(true),
+            ),
+            (arm, "QEMU", "KVM Virtual Machine", None, Some(true)),
+            (
+                arm,
+                "Microsoft Corporation",
+                "Virtual Machine",
+                None,
+                Some(true),
+            ),
+            (arm, "Another Cloud", "a1", None, None),
+            (arm, "Another Cloud", "a1", Some(&virtual_one), Some(true)),
+            (arm, "WIWYNN", "Mt.Jade Server", Some(&real), None),
+            (x86, "Amazon EC2", "m5.metal", None, Some(false)),
+            (x86, "Google", "Google Compute Engine", None, Some(false)),
+            (x86, "Another Vendor", "Server", None, Some(false)),
+        ] {
+            let mut files = vec![
+                cpu,
+                ("sys/class/dmi/id/sys_vendor", vendor),
+                ("sys/class/dmi/id/product_name", product),
+            ];
+            files.extend(bios.map(|(path, bytes)| (*path, bytes.as_str())));
+            let (_directory, root) = machine(&files);
+            assert_eq!(virtualised(&root), is, "{files:?}");
         }
     }
 

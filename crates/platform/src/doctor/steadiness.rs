@@ -26,7 +26,7 @@ pub(super) fn virtualised(patient: &Patient) -> Finding {
         None => Finding::new(
             Level::Unknown,
             name,
-            "not reported by the machine",
+            format!("not reported by the machine{platform}"),
             "a hypervisor's other guests would share the memory",
         ),
     }
