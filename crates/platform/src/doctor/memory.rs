@@ -4,6 +4,7 @@
 use std::os::unix::fs::FileExt;
 
 use super::{Finding, Level, Patient};
+use crate::hugepage::Pool;
 use crate::units::size_text;
 use crate::{cache, hugepage, machine};
 
@@ -74,6 +75,30 @@ pub(super) fn prefetchers(patient: &Patient) -> Finding {
     }
 }
 
+/// Enough for the workloads' buffers, which are well above a last-level cache.
+const RESERVED_BYTES: u64 = 128 << 20;
+
+/// The remedy that adds huge pages to the pool. They are taken from all other programs: at most a quarter of the available
+/// memory.
+fn reserve(pool: &Pool, pools: &[Pool], available: Option<u64>) -> String {
+    let page = pool.page_bytes;
+    let most = available.map_or(u64::MAX, |bytes| bytes / 4 / page);
+    if most == 0 {
+        let smaller = pools.iter().rfind(|other| other.page_bytes < page);
+        return format!(
+            "end other programs{}: one page is more than a quarter of the available memory",
+            smaller
+                .map(|other| format!(
+                    ", or boot with default_hugepagesz={}K",
+                    other.page_bytes >> 10
+                ))
+                .unwrap_or_default()
+        );
+    }
+    let pages = RESERVED_BYTES.div_ceil(page).min(most);
+    format!("echo {} > /proc/sys/vm/nr_hugepages", pool.total + pages)
+}
+
 pub(super) fn huge_pages(patient: &Patient) -> Finding {
     let name = "huge pages";
     let pools = hugepage::pools(patient.root);
@@ -96,7 +121,7 @@ pub(super) fn huge_pages(patient: &Patient) -> Finding {
         .change("a kernel with CONFIG_HUGETLBFS");
     };
     let size = size_text(pool.page_bytes);
-    let reserve = "echo 64 > /proc/sys/vm/nr_hugepages";
+    let reserve = reserve(pool, &pools, machine::meminfo(patient.root, "MemAvailable"));
     if pool.total == 0 {
         Finding::new(
             Level::Missing,
@@ -150,4 +175,45 @@ pub(super) fn dma(patient: &Patient) -> Finding {
         format!("{} channels", channels.len()),
         "copies can be tried on them (not every channel copies memory)",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reserved_pages_leave_memory_to_others() {
+        let pool = |page_bytes, total| Pool {
+            page_bytes,
+            total,
+            free: 0,
+        };
+        let pools = [pool(2 << 20, 0), pool(512 << 20, 0)];
+        let command = |pages: u64| format!("echo {pages} > /proc/sys/vm/nr_hugepages");
+        for (page_bytes, total, available, says) in [
+            (2 << 20, 0, None, command(64)),
+            (2 << 20, 64, None, command(128)),
+            (2 << 20, 0, Some(64 << 20), command(8)),
+            (32 << 20, 0, Some(16 << 30), command(4)),
+            (512 << 20, 0, Some(16 << 30), command(1)),
+            (512 << 20, 0, None, command(1)),
+            (
+                512 << 20,
+                0,
+                Some(1 << 30),
+                "end other programs, or boot with default_hugepagesz=2048K: one page is more than a quarter of the \
+                 available memory"
+                    .into(),
+            ),
+            (
+                2 << 20,
+                0,
+                Some(1 << 20),
+                "end other programs: one page is more than a quarter of the available memory".into(),
+            ),
+        ] {
+            let is = reserve(&pool(page_bytes, total), &pools, available);
+            assert_eq!(is, says, "{page_bytes} {total} {available:?}");
+        }
+    }
 }

@@ -601,6 +601,25 @@ fn every_fault_is_found_and_says_what_changes_it() {
             "nr_hugepages",
         ),
         (
+            sound()
+                .with(
+                    "proc/meminfo",
+                    "MemTotal: 8388608 kB\nMemAvailable: 6291456 kB\nHugepagesize: 524288 kB",
+                )
+                .with(
+                    "sys/kernel/mm/hugepages/hugepages-524288kB/nr_hugepages",
+                    "0",
+                )
+                .with(
+                    "sys/kernel/mm/hugepages/hugepages-524288kB/free_hugepages",
+                    "0",
+                ),
+            "huge pages",
+            Missing,
+            "none reserved (512 MiB each)",
+            "echo 1 >",
+        ),
+        (
             sound().without("sys/kernel/mm/hugepages"),
             "huge pages",
             Missing,
