@@ -47,6 +47,7 @@ pub use keeper::Keeper;
 pub use module::{Module, ModuleSource};
 pub use null::Null;
 pub use regulator::{Recorder, Regulator, Settings, StartOptions, given_event};
+pub use rt_throttling::FairServersOn;
 pub use session::{Hold, Session, Wish};
 pub use statistics::CoreStatistics;
 pub use user::User;

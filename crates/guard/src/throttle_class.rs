@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Warns where the module can hold a core only as real-time tasks can, so that the scheduler lets tasks through.
 
-use memwarden_platform::Root;
 use memwarden_platform::throttle_thread::{Class, class};
+use memwarden_platform::{Root, fair_server};
 
 /// A sentence on the loaded module's throttle threads if they have SCHED_FIFO only.
 #[must_use]
 pub fn warning(root: &Root) -> Option<String> {
     (class(root)? == Class::Fifo).then(|| {
-        "the module's throttle threads have SCHED_FIFO only, as this kernel has no schedutil or refuses the flag of its \
-         threads: real-time throttling or the fair server lets a throttled core run for about 50 ms of each second, and \
-         tasks above SCHED_FIFO 50 always run; use a kernel with CONFIG_CPU_FREQ_GOV_SCHEDUTIL, or --backend user, which \
-         lifts both limits"
-            .into()
+        let servers = fair_server::servers(root);
+        let obstacle = servers.into_iter().find_map(|server| server.obstacle);
+        let user = match obstacle {
+            None => ", or --backend user, which lifts both limits".to_owned(),
+            Some(obstacle) => format!(" (--backend user cannot turn the fair server off here: {obstacle})"),
+        };
+        format!(
+            "the module's throttle threads have SCHED_FIFO only, as this kernel has no schedutil or refuses the flag of its \
+             threads: real-time throttling or the fair server lets a throttled core run for about 50 ms of each second, and \
+             tasks above SCHED_FIFO 50 always run; use a kernel with CONFIG_CPU_FREQ_GOV_SCHEDUTIL{user}"
+        )
     })
 }
 
@@ -44,6 +50,23 @@ mod tests {
         let told = warning(&root).unwrap();
         assert!(
             told.contains("SCHED_FIFO only") && told.contains("50 ms of each second"),
+            "{told}"
+        );
+        assert!(
+            told.ends_with("--backend user, which lifts both limits"),
+            "{told}"
+        );
+        // A fair server out of reach.
+        for (path, text) in [
+            ("/proc/sys/kernel/osrelease", "6.12.38-arm64\n"),
+            ("/sys/devices/system/cpu/online", "0\n"),
+        ] {
+            fs::create_dir_all(root.path(path).parent().unwrap()).unwrap();
+            fs::write(root.path(path), text).unwrap();
+        }
+        let told = warning(&root).unwrap();
+        assert!(
+            told.contains("user cannot turn the fair server off"),
             "{told}"
         );
     }

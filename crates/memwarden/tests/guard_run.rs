@@ -248,7 +248,11 @@ fn the_first_line_says_what_is_counted_and_the_last_what_came_of_it() {
     let Some(rig) = Rig::new() else { return };
     let run = rig.memwarden(&format!("{RUN} --events 5000,5000 -- true"));
     let said = stderr(&run);
-    let lines: Vec<&str> = said.lines().collect();
+    // Without the warning of this kernel's fair servers, if they stay on.
+    let lines: Vec<&str> = said
+        .lines()
+        .filter(|line| !line.contains("the fair server is on"))
+        .collect();
     assert_eq!((run.status.code(), lines.len()), (Some(0), 2), "{said}");
     assert_eq!(lines[0], MEANING);
     for expected in [

@@ -17,6 +17,7 @@ pub mod cpus;
 pub mod data_cache;
 pub mod descriptor;
 pub mod doctor;
+pub mod fair_server;
 pub mod faults;
 pub mod file_limit;
 pub mod forked;

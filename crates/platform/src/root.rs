@@ -22,6 +22,12 @@ impl Root {
         Self(directory.into())
     }
 
+    /// True for this machine.
+    #[must_use]
+    pub fn is_system(&self) -> bool {
+        *self == Self::system()
+    }
+
     /// `path` (with or without its leading slash) below this root.
     #[must_use]
     pub fn path(&self, path: &str) -> PathBuf {

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use memwarden_platform::Root;
 
-use crate::{Error, file_lock, rt_throttling};
+use crate::rt_throttling::{self, FairServersOn};
+use crate::{Error, file_lock};
 
 /// Overrides [`FOLDER`]: for tests, and for two regulators on different CPUs of one machine.
 const VARIABLE: &str = "MEMWARDEN_RUNTIME_DIR";
@@ -108,9 +109,12 @@ impl Places {
         UnixStream::connect(self.socket())
     }
 
-    /// Lets real-time threads use a CPU without limit. Saves the original settings first.
-    pub fn release_rt_throttling(&self) -> Result<(), Error> {
-        self.release_in(&Root::system())
+    /// Lets real-time threads use a CPU without limit. Saves the original settings first. Returns the limits that cannot
+    /// be removed.
+    pub fn release_rt_throttling(&self) -> Result<Option<FairServersOn>, Error> {
+        let root = Root::system();
+        self.release_in(&root)?;
+        Ok(FairServersOn::find(&root))
     }
 
     fn release_in(&self, root: &Root) -> Result<(), Error> {
@@ -156,7 +160,7 @@ impl Places {
                 return Ok(false);
             }
         };
-        rt_throttling::restore(&saved)?;
+        rt_throttling::restore(root, &saved)?;
         let _ = fs::remove_file(&path);
         Ok(true)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The regulator's parent process. Whatever happens to the regulator, what it held is released within 100 ms,
-//! and every setting is restored.
+//! The regulator's parent process. Whatever happens to the regulator, what it held is released within 100 ms, or later by
+//! the share of a fair server that stays on, and every setting is restored.
 //!
 //! It is small so that it can be trusted. It starts the regulator and checks it every 10 ms at the highest real-time
 //! priority. It kills the regulator if a thread runs past its time or the process was stopped, and cleans up. What
@@ -46,7 +46,7 @@ const START_WITHIN_NS: u64 = 10_000_000_000;
 /// for the kill, this stays below 100 ms. Checks are counted as well as milliseconds: if the whole machine stood still,
 /// as a virtual machine may, no thread is at fault.
 const OVERDUE_LOOKS: u32 = 5;
-/// Least time past the limit: signals cause additional checks.
+/// Least time past the limit: signals cause additional checks. A fair server that is on adds its share.
 const OVERDUE_NS: u64 = 50_000_000;
 
 /// Attempts to take the lock, and the pause between two of them, before another regulator is assumed to hold it.
@@ -68,6 +68,11 @@ pub(crate) trait Charge {
 
     /// Makes the changes that must precede the regulator, and returns the plan to start it with.
     fn begin(&mut self) -> Result<Plan, Error>;
+
+    /// For how long the scheduler may keep a thread of the regulator from running, in nanoseconds.
+    fn kept_waiting_ns(&self) -> u64 {
+        0
+    }
 
     /// True if a process other than the client that started the regulator relies on it.
     fn in_use(&self) -> bool {
@@ -182,6 +187,8 @@ struct Cores<'a> {
     cpus: Vec<usize>,
     /// The process that started this one.
     client: u32,
+    /// The share of the fair servers that stay on, in nanoseconds of each second.
+    fair_server_ns: u64,
     _lock: File,
 }
 
@@ -211,6 +218,7 @@ impl<'a> Cores<'a> {
                 .filter(|&cpu| plan.options.regulates(cpu))
                 .collect(),
             client: rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32),
+            fair_server_ns: 0,
             _lock: lock,
         })
     }
@@ -226,8 +234,14 @@ impl Charge for Cores<'_> {
     }
 
     fn begin(&mut self) -> Result<Plan, Error> {
-        self.places.release_rt_throttling()?;
+        // The client warns of servers that stay on.
+        let on = self.places.release_rt_throttling()?;
+        self.fair_server_ns = on.map_or(0, |on| on.runtime_ns);
         Ok(self.plan.clone())
+    }
+
+    fn kept_waiting_ns(&self) -> u64 {
+        self.fair_server_ns
     }
 
     fn in_use(&self) -> bool {
@@ -267,6 +281,7 @@ fn watch(
     let (beat, threads) = words.split_last().expect("one word more than threads");
     let mut asked = None;
     let mut gone = false;
+    let allowed_ns = OVERDUE_NS + charge.kept_waiting_ns();
     let mut overdue = vec![Overdue::default(); threads.len()];
     loop {
         gone |= look_up(lease.is_some() && !gone);
@@ -296,7 +311,8 @@ fn watch(
             };
         }
         for (index, (word, overdue)) in threads.iter().zip(&mut overdue).enumerate() {
-            if let Some(past_ns) = overdue.look(word.load(Ordering::Acquire), now_ns) {
+            let until_ns = word.load(Ordering::Acquire);
+            if let Some(past_ns) = overdue.look(until_ns, now_ns, allowed_ns) {
                 return Err(Error::Regulator(format!(
                     "{} ran {} ms past its time, and the regulator was killed",
                     charge.thread(index),
@@ -321,8 +337,8 @@ struct Overdue {
 
 impl Overdue {
     /// `until_ns` is the time until which the thread intends to run, 0 while it sleeps. Returns how far past it the
-    /// thread is, once too many checks have found it so.
-    fn look(&mut self, until_ns: u64, now_ns: u64) -> Option<u64> {
+    /// thread is, once too many checks have found it so and it is `allowed_ns` past it.
+    fn look(&mut self, until_ns: u64, now_ns: u64, allowed_ns: u64) -> Option<u64> {
         if until_ns == 0 || now_ns <= until_ns {
             *self = Self::default();
             return None;
@@ -332,7 +348,7 @@ impl Overdue {
         }
         self.looks += 1;
         let past_ns = now_ns - until_ns;
-        (self.looks > OVERDUE_LOOKS && past_ns >= OVERDUE_NS).then_some(past_ns)
+        (self.looks > OVERDUE_LOOKS && past_ns >= allowed_ns).then_some(past_ns)
     }
 }
 
@@ -361,12 +377,27 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    fn look_at(overdue: &mut Overdue, until_ms: u64, now_ms: u64) -> Option<u64> {
+        overdue.look(until_ms * MS, now_ms * MS, OVERDUE_NS)
+    }
+
     #[test]
     fn a_thread_that_stays_past_its_time_is_found_within_six_looks() {
         let mut overdue = Overdue::default();
-        let found =
-            (1..).find_map(|look| Some((look, overdue.look(5 * MS, 5 * MS + look * 10 * MS)?)));
+        let found = (1..).find_map(|look| Some((look, look_at(&mut overdue, 5, 5 + look * 10)?)));
         assert_eq!(found, Some((6, 60 * MS)));
+    }
+
+    #[test]
+    fn a_thread_that_the_fair_server_keeps_waiting_is_not_past_its_time() {
+        let mut overdue = Overdue::default();
+        let found = (1..).find_map(|look| {
+            Some((
+                look,
+                overdue.look(5 * MS, 5 * MS + look * 10 * MS, OVERDUE_NS + 50 * MS)?,
+            ))
+        });
+        assert_eq!(found, Some((10, 100 * MS)));
     }
 
     #[test]
@@ -381,11 +412,11 @@ mod tests {
             (0, 233),
             (235, 243),
         ] {
-            assert_eq!(overdue.look(until_ms * MS, now_ms * MS), None);
+            assert_eq!(look_at(&mut overdue, until_ms, now_ms), None);
         }
         for now_ms in [250, 260, 270, 280] {
-            assert_eq!(overdue.look(235 * MS, now_ms * MS), None);
+            assert_eq!(look_at(&mut overdue, 235, now_ms), None);
         }
-        assert_eq!(overdue.look(290 * MS, 285 * MS), None);
+        assert_eq!(look_at(&mut overdue, 290, 285), None);
     }
 }

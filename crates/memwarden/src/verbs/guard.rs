@@ -31,8 +31,8 @@ use clap::{Subcommand, ValueEnum};
 use memwarden_experiments::{Interrupt, KnownTraffic};
 use memwarden_guard::units::parse_period_us;
 use memwarden_guard::{
-    Backend, BestEffort, Error, Meaning, ModuleSource, Regulator, StartOptions, given_event,
-    meaning, running, same_events, self_test, throttle_class,
+    Backend, BestEffort, Error, FairServersOn, Meaning, ModuleSource, Regulator, StartOptions,
+    given_event, meaning, running, same_events, self_test, throttle_class,
 };
 
 use memwarden_platform::Root;
@@ -261,10 +261,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// What the scheduler lets through a throttle of this guard, if it does.
 fn class_warning(guard: &dyn Regulator) -> Option<String> {
-    let module = guard.name() == "module";
-    module
-        .then(|| throttle_class::warning(&Root::system()))
-        .flatten()
+    let root = Root::system();
+    match guard.name() {
+        "module" => throttle_class::warning(&root),
+        "user" => FairServersOn::find(&root).map(|on| on.to_string()),
+        _ => None,
+    }
 }
 
 /// Prints that warning.
