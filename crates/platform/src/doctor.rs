@@ -7,6 +7,9 @@
 
 #![allow(unsafe_code)]
 
+use std::fs::File;
+use std::io::ErrorKind;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -97,6 +100,8 @@ pub struct Live {
     pub counters: Counters,
     /// Reason why SCHED_FIFO was refused, if it was.
     pub fifo_refused: Option<String>,
+    /// Reason why the limit of real-time threads cannot be written, if it cannot.
+    pub rt_limit_refused: Option<String>,
 }
 
 impl Live {
@@ -118,6 +123,11 @@ impl Live {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(refused(&error)),
                 Err(_) => Some("the trial thread failed".into()),
+            },
+            // Opening for writing changes nothing.
+            rt_limit_refused: match File::options().write(true).open(regulating::RT_RUNTIME) {
+                Err(error) if error.kind() != ErrorKind::NotFound => Some(error.to_string()),
+                _ => None,
             },
         }
     }

@@ -118,8 +118,9 @@ impl Places {
     }
 
     fn release_in(&self, root: &Root) -> Result<(), Error> {
-        let saved = serde_json::to_vec(&rt_throttling::save(root))
-            .map_err(|error| Error::System(error.to_string()))?;
+        let limits = rt_throttling::save(root);
+        let saved =
+            serde_json::to_vec(&limits).map_err(|error| Error::System(error.to_string()))?;
         let path = self.saved();
         // Complete or not there at all, whenever this process is killed or the file system is full.
         let new = path.with_extension("new");
@@ -127,7 +128,12 @@ impl Places {
             .map_err(Error::file("writing", &new))
             .and_then(|()| fs::rename(&new, &path).map_err(Error::file("writing", &path)))
             .inspect_err(|_| drop(fs::remove_file(&new)))?;
-        rt_throttling::release(root).map(drop)
+        rt_throttling::release(root).map(drop).inspect_err(|_| {
+            // The next start or stop would write old values over newer ones.
+            if rt_throttling::save(root) == limits {
+                let _ = fs::remove_file(&path);
+            }
+        })
     }
 
     /// If these settings are changed, restores them and returns true. Any process may call it at any time.
@@ -222,6 +228,18 @@ mod tests {
         fs::create_dir(places.saved().with_extension("new")).unwrap();
         assert!(places.release_in(&root).is_err());
         assert_eq!(root.read(RUNTIME).unwrap(), "950000\n".trim());
+        assert!(!places.restore_in(&root).unwrap());
+    }
+
+    #[test]
+    fn a_limit_that_cannot_be_lifted_leaves_no_saved_settings() {
+        let (_folder, places, root) = rig();
+        fs::remove_file(root.path(RUNTIME)).unwrap();
+        // Root cannot write this file either.
+        std::os::unix::fs::symlink("/proc/sys/kernel/ngroups_max", root.path(RUNTIME)).unwrap();
+        let message = places.release_in(&root).unwrap_err().to_string();
+        assert!(message.contains("sched_rt_runtime_us"), "{message}");
+        assert_eq!(fs::read_dir(places.folder()).unwrap().count(), 0);
         assert!(!places.restore_in(&root).unwrap());
     }
 

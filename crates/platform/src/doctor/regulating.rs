@@ -6,7 +6,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::{Finding, Level, Patient, Verdict, counting};
+use crate::fair_server::{self, FOLDER as FAIR_SERVER, Obstacle, Server};
 use crate::throttle_thread::{self, Class};
+
+/// The limit of all real-time threads together, in microseconds; -1 means no limit.
+pub(super) const RT_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
 /// The module's state.
 enum Module {
@@ -118,15 +122,42 @@ pub(super) fn verdict(patient: &Patient) -> Verdict {
         _ if patient.live.fifo_refused.is_some() => {
             cannot("there is no module, and without SCHED_FIFO user space cannot throttle a core")
         }
-        Module::MaybeSigned => can(
-            "user",
-            "the module loads only if it is signed; perf events and SCHED_FIFO work in user space",
-        ),
-        _ => can(
-            "user",
-            "no module can be loaded, but perf events and SCHED_FIFO work in user space",
-        ),
+        state => {
+            if let Some(refused) = rt_limit_stays(patient) {
+                return cannot(&format!(
+                    "there is no module, and user space cannot lift the limit of real-time threads ({RT_RUNTIME}: {refused}); \
+                     a container needs a writable /proc/sys, or the host kernel.sched_rt_runtime_us=-1"
+                ));
+            }
+            let mut reason = match state {
+                Module::MaybeSigned => "the module loads only if it is signed; perf events and SCHED_FIFO work in user space",
+                _ => "no module can be loaded, but perf events and SCHED_FIFO work in user space",
+            }
+            .to_owned();
+            if fair_server_obstacle(patient).is_some() {
+                reason += &format!("; limited: {FAIR_SERVER_STAYS}");
+            }
+            can("user", &reason)
+        }
     }
+}
+
+/// What a fair server does that the user-space regulator cannot turn off.
+const FAIR_SERVER_STAYS: &str = "the fair server stays on, and by default lets a throttled core run for up to 50 ms of each \
+                                 second";
+
+/// Why the limit of real-time threads stays on while the user-space regulator runs; `None` if it can be lifted or is off.
+fn rt_limit_stays<'a>(patient: &Patient<'a>) -> Option<&'a str> {
+    let on = patient.root.number(RT_RUNTIME)? != -1;
+    let refused = patient.live.rt_limit_refused.as_deref();
+    refused.filter(|_| on)
+}
+
+/// Why a fair server that may be on cannot be turned off.
+fn fair_server_obstacle(patient: &Patient) -> Option<Obstacle> {
+    let mut servers = fair_server::servers(patient.root);
+    servers.retain(|server| server.takes_ns() > 0);
+    servers.into_iter().find_map(|server| server.obstacle)
 }
 
 pub(super) fn privileges(patient: &Patient) -> Finding {
@@ -258,10 +289,23 @@ pub(super) fn rt_throttling(patient: &Patient) -> Finding {
         .root
         .number("/proc/sys/kernel/sched_rt_period_us")
         .unwrap_or(1_000_000);
-    match patient.root.number("/proc/sys/kernel/sched_rt_runtime_us") {
+    match patient.root.number(RT_RUNTIME) {
         Some(runtime) if runtime < 0 || runtime >= period => {
             Finding::new(Level::Ok, name, "off", "a real-time thread can throttle a core for any time")
         }
+        Some(runtime) if patient.live.root && rt_limit_stays(patient).is_some() => Finding::new(
+            Level::Missing,
+            name,
+            format!(
+                "{} ms in each {} ms, and cannot be changed here ({})",
+                runtime / 1000,
+                period / 1000,
+                rt_limit_stays(patient).unwrap_or_default()
+            ),
+            "the user-space regulator cannot start, and a SCHED_FIFO victim is stopped after that time (the module is \
+             exempt if its throttle thread is ok)",
+        )
+        .change("outside of the container: sysctl -w kernel.sched_rt_runtime_us=-1"),
         Some(runtime) => Finding::new(
             Level::Limited,
             name,
@@ -281,8 +325,12 @@ pub(super) fn throttle_thread(patient: &Patient) -> Finding {
     let held = "the module holds a core whatever else wants to run there";
     let lets_through = "the module has to hold cores with SCHED_FIFO: RT throttling or the fair server lets a throttled \
                         core run for about 50 ms of each second, and tasks above SCHED_FIFO 50 always run";
-    let remedy = "a kernel with CONFIG_CPU_FREQ_GOV_SCHEDUTIL; or memwarden guard start --backend user, which lifts both \
-                  limits";
+    let stays = fair_server_obstacle(patient).is_some() || rt_limit_stays(patient).is_some();
+    let remedy = if patient.live.root && stays {
+        "a kernel with CONFIG_CPU_FREQ_GOV_SCHEDUTIL (--backend user cannot lift both limits here)"
+    } else {
+        "a kernel with CONFIG_CPU_FREQ_GOV_SCHEDUTIL; or memwarden guard start --backend user, which lifts both limits"
+    };
     let unknown = "without schedutil, the module cannot hold a core all the time";
     if matches!(state(patient), Module::Loaded) {
         return match throttle_thread::class(patient.root) {
@@ -320,14 +368,9 @@ pub(super) fn throttle_thread(patient: &Patient) -> Finding {
 
 /// From 6.12 on, a deadline server gives normal tasks time ahead of real-time ones.
 pub(super) fn fair_server(patient: &Patient) -> Finding {
-    const DIRECTORY: &str = "/sys/kernel/debug/sched/fair_server";
     let name = "fair server";
     let root = patient.root;
-    let release = root.text("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut numbers = release
-        .split(|c: char| !c.is_ascii_digit())
-        .map(|word| word.parse().unwrap_or(0));
-    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let version = fair_server::version(root);
     if version < (6, 12) {
         return Finding::new(
             Level::Ok,
@@ -336,37 +379,42 @@ pub(super) fn fair_server(patient: &Patient) -> Finding {
             "only RT throttling limits real-time threads",
         );
     }
-    if !root.has(DIRECTORY) {
-        let found = "its settings are in debugfs, which cannot be read";
-        let meaning = "by default it gives normal tasks up to 50 ms of each second ahead of a real-time thread";
-        return if mounted(patient, "debugfs") {
-            Finding::new(Level::Unknown, name, found, meaning)
-                .change("a kernel with CONFIG_SCHED_DEBUG shows it")
+    let servers = fair_server::servers(root);
+    if let Some(obstacle) = fair_server_obstacle(patient) {
+        return if patient.live.root {
+            let Obstacle { reason, remedy } = obstacle;
+            Finding::new(Level::Limited, name, reason, FAIR_SERVER_STAYS).change(remedy)
         } else {
-            Finding::new(Level::Unknown, name, found, meaning)
-                .change("mount -t debugfs none /sys/kernel/debug")
+            Finding::new(
+                Level::Unknown,
+                name,
+                "its settings are for root",
+                "it is unknown how long a real-time thread may run",
+            )
+            .change("run as root")
         };
     }
-    let longest = root
-        .names(DIRECTORY)
-        .into_iter()
-        .filter_map(|cpu| Some((root.number(&format!("{DIRECTORY}/{cpu}/runtime"))?, cpu)))
-        .max_by_key(|(runtime, _)| *runtime);
-    match longest {
-        Some((runtime, cpu)) if runtime > 0 => Finding::new(
+    match servers.iter().max_by_key(|server| server.takes_ns()) {
+        Some(Server {
+            cpu,
+            runtime_ns: Some(runtime_ns @ 1..),
+            ..
+        }) => Finding::new(
             Level::Limited,
             name,
-            format!("CPU {}: {} ms", cpu.trim_start_matches("cpu"), runtime / 1_000_000),
-            "normal tasks get that much of each second ahead of a real-time thread: the user-space regulator cannot \
-             throttle a core permanently (the module can if its throttle thread is ok)",
+            format!("CPU {cpu}: {} ms", runtime_ns / 1_000_000),
+            "normal tasks get that much of each second ahead of a real-time thread: a SCHED_FIFO victim is stopped for \
+             that time (the user-space regulator turns the server off while it runs; the module is exempt if its throttle \
+             thread is ok)",
         )
-        .change(format!("for f in {DIRECTORY}/cpu*/runtime; do echo 0 > $f; done")),
-        Some(_) => Finding::new(Level::Ok, name, "off", "a real-time thread can throttle a core for any time"),
-        None => Finding::new(Level::Unknown, name, "its settings cannot be read", "it is unknown how long a real-time \
-            thread may run")
-            .change(match locked_down(patient) {
-                Some(_) => "turn Secure Boot off: lockdown blocks debugfs",
-                None => "run as root",
-            }),
+        .change(format!(
+            "for f in {FAIR_SERVER}/cpu*/runtime; do echo 0 > $f; done (with debugfs mounted)"
+        )),
+        _ => Finding::new(
+            Level::Ok,
+            name,
+            "off",
+            "a real-time thread can throttle a core for any time",
+        ),
     }
 }

@@ -29,6 +29,7 @@ impl Machine {
                 hardware_counters: Some(6),
             },
             fifo_refused: None,
+            rt_limit_refused: None,
         };
         let machine = Self {
             directory: tempfile::tempdir().unwrap(),
@@ -248,6 +249,10 @@ fn every_fault_is_found_and_says_what_changes_it() {
         machine.live.fifo_refused = Some("Operation not permitted".into());
         machine
     };
+    let read_only = |mut machine: Machine| {
+        machine.live.rt_limit_refused = Some("Read-only file system (os error 30)".into());
+        machine
+    };
     for (machine, name, level, found, change) in [
         (
             sound().refusing(&HARDWARE),
@@ -443,6 +448,13 @@ fn every_fault_is_found_and_says_what_changes_it() {
             "sched_rt_runtime_us=-1",
         ),
         (
+            read_only(sound().with(&format!("{kernel}/sched_rt_runtime_us"), "950000")),
+            "RT throttling",
+            Missing,
+            "950 ms in each 1000 ms, and cannot be changed here (Read-only file system",
+            "outside of the container: sysctl -w kernel.sched_rt_runtime_us=-1",
+        ),
+        (
             sound().with(
                 "sys/kernel/debug/sched/fair_server/cpu0/runtime",
                 "50000000",
@@ -471,7 +483,16 @@ fn every_fault_is_found_and_says_what_changes_it() {
             "throttle thread",
             Limited,
             "no schedutil",
-            "--backend user",
+            "--backend user, which lifts both limits",
+        ),
+        (
+            sound()
+                .without_module("0000000000000000 T vfs_read\n")
+                .without("sys/kernel/debug/sched"),
+            "throttle thread",
+            Limited,
+            "no schedutil",
+            "--backend user cannot lift both limits",
         ),
         (
             sound().without_module(""),
@@ -485,9 +506,25 @@ fn every_fault_is_found_and_says_what_changes_it() {
                 .without("sys/kernel/debug/sched")
                 .with("proc/mounts", ""),
             "fair server",
+            Limited,
+            "does not exist",
+            "mount -t debugfs",
+        ),
+        (
+            user(sound().without("sys/kernel/debug/sched")),
+            "fair server",
             Unknown,
-            "debugfs",
-            "mount",
+            "root",
+            "root",
+        ),
+        (
+            sound()
+                .without("sys/kernel/debug/sched/fair_server/cpu0/runtime")
+                .with("sys/kernel/debug/sched/fair_server/cpu0/runtime/folder", ""),
+            "fair server",
+            Limited,
+            "cannot be set",
+            "",
         ),
         (
             sound().with("proc/cpuinfo", "flags : fpu hypervisor"),
@@ -749,7 +786,40 @@ fn the_guard_runs_on_the_best_backend_there_is() {
     helpless.live.root = false;
     let mut no_fifo = unloaded();
     no_fifo.live.fifo_refused = Some("Operation not permitted".into());
+    let read_only = |mut machine: Machine, limit: &str| {
+        machine.live.rt_limit_refused = Some("Read-only file system (os error 30)".into());
+        machine.with("proc/sys/kernel/sched_rt_runtime_us", limit)
+    };
     for (machine, can_run, backend, event, reason) in [
+        (
+            read_only(unloaded(), "950000"),
+            false,
+            None,
+            None,
+            "sched_rt_runtime_us: Read-only file system",
+        ),
+        // Nothing needs to be written.
+        (
+            read_only(unloaded(), "-1"),
+            true,
+            Some("user"),
+            Some("skylake-x"),
+            "perf events",
+        ),
+        (
+            read_only(Machine::sound(), "950000"),
+            true,
+            Some("module"),
+            Some("skylake-x"),
+            "loaded",
+        ),
+        (
+            unloaded().without("sys/kernel/debug/sched"),
+            true,
+            Some("user"),
+            Some("skylake-x"),
+            "user space; limited: the fair server stays on",
+        ),
         (
             Machine::sound(),
             true,
