@@ -62,9 +62,9 @@ pub(crate) struct Job<'a> {
     pub packages: &'a BTreeSet<String>,
 }
 
-/// Writes the initial file system to `file`.
+/// Writes the initial file system to `initramfs` in the boot's `folder`.
 pub(crate) fn assemble(
-    file: &Path,
+    folder: &Path,
     source: &Source,
     cache: &Cache,
     kernel: &Kernel,
@@ -96,7 +96,8 @@ pub(crate) fn assemble(
     let init = source.root().join("lab/init");
     archive.file("init", 0o755, &fs::read(&init).on("read", &init)?);
 
-    if let Some(program) = guest_program(guest, job.architecture, source, say)? {
+    let build = || build_program(source, job.architecture, say);
+    if let Some(program) = guest_program(guest, job.architecture, folder, build)? {
         archive.copy("usr/bin/memwarden", &program)?;
         archive.link("usr/bin/latency", "memwarden");
         archive.link("usr/bin/bandwidth", "memwarden");
@@ -126,7 +127,8 @@ pub(crate) fn assemble(
     }
     archive.file("job/settings", 0o644, settings.as_bytes());
     archive.file("job/command", 0o644, &script(job.command));
-    fs::write(file, archive.finish()).on("write", file)
+    let file = folder.join("initramfs");
+    fs::write(&file, archive.finish()).on("write", &file)
 }
 
 /// A static busybox from Debian.
@@ -157,34 +159,27 @@ fn busybox(cache: &Cache, architecture: Architecture, say: &dyn Fn(&str)) -> Res
         .unwrap_or_else(|| entry.join(places[0])))
 }
 
-/// The guest's memwarden, without debug symbols.
+/// The guest's memwarden without debug symbols, in the boot's `folder`: a strip is faster than a look whether an earlier
+/// boot's is the same.
 fn guest_program(
     guest: &GuestProgram,
     architecture: Architecture,
-    source: &Source,
-    say: &dyn Fn(&str),
+    folder: &Path,
+    build: impl FnOnce() -> Result<PathBuf>,
 ) -> Result<Option<PathBuf>> {
     let built = match guest {
         GuestProgram::None => return Ok(None),
         GuestProgram::File(path) => path.clone(),
-        GuestProgram::Build => build_program(source, architecture, say)?,
+        GuestProgram::Build => build()?,
     };
-    let facts = fs::metadata(&built).on("read the guest's program", &built)?;
-    let stripped = source
-        .built(&format!("guest/{architecture}"))?
-        .join("memwarden");
-    let fresh = fs::metadata(&stripped)
-        .and_then(|kept| Ok(kept.modified()? >= facts.modified()?))
-        .unwrap_or(false);
-    if !fresh || *guest != GuestProgram::Build {
-        program::run(
-            &format!("strip {}", built.display()),
-            program::command(&architecture.strip())
-                .arg("-o")
-                .arg(&stripped)
-                .arg(&built),
-        )?;
-    }
+    let stripped = folder.join("memwarden");
+    program::run(
+        &format!("strip {}", built.display()),
+        program::command(&architecture.strip())
+            .arg("-o")
+            .arg(&stripped)
+            .arg(&built),
+    )?;
     Ok(Some(stripped))
 }
 
@@ -317,6 +312,34 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     use super::*;
+
+    /// A program that ends with this code.
+    fn compile(folder: &Path, code: u8) -> PathBuf {
+        let (text, made) = (
+            folder.join(format!("{code}.c")),
+            folder.join(code.to_string()),
+        );
+        fs::write(&text, format!("int main(void) {{ return {code}; }}\n")).unwrap();
+        let mut gcc = program::command("gcc");
+        program::run("compile", gcc.arg("-g").arg("-o").arg(&made).arg(&text)).unwrap();
+        made
+    }
+
+    #[test]
+    fn a_given_program_is_in_its_own_boot_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let (built, given) = (compile(folder.path(), 1), compile(folder.path(), 2));
+        let packed = |guest: &GuestProgram| {
+            let boot = tempfile::tempdir().unwrap();
+            let build = || Ok(built.clone());
+            let program = guest_program(guest, Architecture::HOST, boot.path(), build).unwrap();
+            fs::read(program.unwrap()).unwrap()
+        };
+        let before = packed(&GuestProgram::Build);
+        assert!(before.len() < fs::read(&built).unwrap().len());
+        assert_ne!(packed(&GuestProgram::File(given)), before);
+        assert_eq!(packed(&GuestProgram::Build), before);
+    }
 
     #[test]
     fn words_come_through_a_shell_unchanged() {

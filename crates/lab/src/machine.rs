@@ -588,7 +588,7 @@ impl<'a> Boot<'a> {
             packages: &machine.packages,
         };
         guest::assemble(
-            &folder.path().join("initramfs"),
+            folder.path(),
             &source,
             &cache,
             &kernel,
