@@ -2,8 +2,8 @@
 //! The cache of fetched, unpacked and built files.
 //!
 //! `$XDG_CACHE_HOME/memwarden` (or `~/.cache/memwarden`). Each entry is a folder `KIND/NAME_VERSION`. It is made in a
-//! temporary sibling and renamed when complete, so that existing entries are complete. A lock file keeps two runs from
-//! fetching the same entry.
+//! temporary sibling and renamed when complete, and renamed again before it is removed, so that existing entries are
+//! complete. A lock file keeps two runs from fetching the same entry.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::error::{Error, OnFile, Result};
 
-/// Prefix of an incomplete entry's name: one that is being filled, or that a killed run left.
+/// Prefix of an incomplete entry's name: one that is being filled or removed, or that a killed run left.
 const PARTIAL: &str = ".unfinished-";
 
 /// Kinds of entries: Debian's kernels and headers, kernels that the lab built, programs and packages for the guest, and
@@ -166,28 +166,48 @@ impl Cache {
             locks.push(lock_now(&self.lock_path(kind))?);
         }
         let mut freed = 0;
-        for entry in fs::read_dir(&self.root).on("read", &self.root)?.flatten() {
-            let path = entry.path();
-            if path.extension().is_some_and(|ending| ending == LOCK) {
-                continue;
-            }
-            freed += size(&path);
-            if path.is_dir() && !path.is_symlink() {
-                fs::remove_dir_all(&path).on("remove", &path)?;
-            } else {
+        let is_folder = |path: &Path| path.is_dir() && !path.is_symlink();
+        let (kinds, files): (Vec<_>, Vec<_>) =
+            (children(&self.root)?.into_iter()).partition(|path| is_folder(path));
+        // First, since they name entries.
+        for path in files {
+            if path.extension().is_none_or(|ending| ending != LOCK) {
+                freed += size(&path);
                 fs::remove_file(&path).on("remove", &path)?;
             }
+        }
+        for kind in kinds {
+            freed += size(&kind);
+            remove_partial(&kind)?;
+            for entry in children(&kind)?.iter().filter(|path| is_folder(path)) {
+                remove_entry(entry)?;
+            }
+            fs::remove_dir_all(&kind).on("remove", &kind)?;
         }
         Ok(freed)
     }
 }
 
-/// Removes incomplete entries of killed runs. The caller holds the lock, so no other process is filling one.
-fn remove_partial(home: &Path) -> Result<()> {
-    for entry in fs::read_dir(home).on("read", home)?.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(PARTIAL) {
-            let stale = entry.path();
-            fs::remove_dir_all(&stale).on("remove", &stale)?;
+fn children(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).on("read", folder)?;
+    Ok(entries.flatten().map(|entry| entry.path()).collect())
+}
+
+/// Removes an entry. It is renamed first, so that no run takes what an interrupted removal leaves for complete. The
+/// caller holds the lock, and has called [`remove_partial`].
+pub(crate) fn remove_entry(entry: &Path) -> Result<()> {
+    let name = entry.file_name().unwrap_or_default().to_string_lossy();
+    let stale = entry.with_file_name(format!("{PARTIAL}{name}"));
+    fs::rename(entry, &stale).on("rename", entry)?;
+    fs::remove_dir_all(&stale).on("remove", &stale)
+}
+
+/// Removes incomplete entries, which killed runs left. The caller holds the lock, so no other process is filling one.
+pub(crate) fn remove_partial(home: &Path) -> Result<()> {
+    for path in children(home)? {
+        let name = path.file_name().unwrap_or_default();
+        if name.to_string_lossy().starts_with(PARTIAL) {
+            fs::remove_dir_all(&path).on("remove", &path)?;
         }
     }
     Ok(())

@@ -128,9 +128,12 @@ impl Apt {
 
     /// Refreshes the package lists if they are old. If that fails, as it does offline, the old lists are used.
     fn own(suites: &'static Suites, cache: &Cache, say: &dyn Fn(&str)) -> Result<Self> {
-        let folder = cache.root().join(cache::LISTS).join(suites.name);
+        let home = cache.root().join(cache::LISTS);
+        let folder = home.join(suites.name);
         let apt = Self::Own(suites, folder.clone());
         let _lock = cache.lock(cache::LISTS)?;
+        fs::create_dir_all(&home).on("create", &home)?;
+        cache::remove_partial(&home)?;
         for part in ["lists/partial", "cache/archives/partial"] {
             let path = folder.join(part);
             fs::create_dir_all(&path).on("create", &path)?;

@@ -165,8 +165,7 @@ pub fn check(source: &Source, headers: &Headers, cache: &Cache, again: bool) -> 
             // The kernel's earlier one: sources seldom return to what they were.
             for other in cache.names(CHECKS) {
                 if other.starts_with(&format!("{name}_")) {
-                    let stale = place.with_file_name(other);
-                    fs::remove_dir_all(&stale).on("remove", &stale)?;
+                    cache::remove_entry(&place.with_file_name(other))?;
                 }
             }
             let path = folder.join(LOG);

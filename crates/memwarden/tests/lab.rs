@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The lab's verbs on a cache of their own. Nothing is fetched, built or booted.
+
+#![cfg(feature = "host")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const MEMWARDEN: &str = env!("CARGO_BIN_EXE_memwarden");
+
+/// Runs a program with `home` for the caches.
+fn run(program: &mut Command, home: &Path) -> Output {
+    program
+        .env("XDG_CACHE_HOME", home)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn lab(words: &[&str], home: &Path) -> Output {
+    run(Command::new(MEMWARDEN).arg("lab").args(words), home)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_clean_that_is_killed_leaves_no_entry() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return; // strace is missing
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("memwarden");
+    let left = || text(&lab(&["status", "--json"], folder.path()).stdout);
+    // Before its second removal of a file, and before its third.
+    for file in [2, 3] {
+        for name in ["kernel/k_1", "own/qemu_1", "apt/bookworm"] {
+            let entry = cache.join(name);
+            fs::create_dir_all(&entry).unwrap();
+            for file in ["a", "b", "c", "d"] {
+                fs::write(entry.join(file), file).unwrap();
+            }
+        }
+        assert!(left().contains("k_1") && left().contains("qemu_1"));
+        let mut strace = Command::new("strace");
+        strace
+            .args(["-f", "-o", "/dev/null", "-e", "trace=unlinkat", "-e"])
+            .arg(format!("inject=unlinkat:signal=KILL:when={file}"))
+            .args([MEMWARDEN, "lab", "clean"]);
+        let killed = run(&mut strace, folder.path());
+        if text(&killed.stderr).contains("ptrace") {
+            return; // strace is not permitted
+        }
+        assert!(!killed.status.success());
+        for name in ["kernel/k_1", "own/qemu_1", "apt/bookworm"] {
+            if let Ok(entry) = fs::read_dir(cache.join(name)) {
+                assert_eq!(entry.count(), 4, "{name} is incomplete");
+            }
+        }
+        assert!(lab(&["clean"], folder.path()).status.success());
+        assert!(!left().contains("_1"));
+    }
+}
