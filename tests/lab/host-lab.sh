@@ -176,7 +176,13 @@ terminated_at() {
 	wait $process
 }
 
-# A build of the emulator that gets a signal, with a cache of its own.
+# A machine that is offline at its first run, with a cache of its own.
+echo 'Acquire::http::Proxy::deb.debian.org "http://127.0.0.1:9";' >"$work/offline"
+check "without a connection there are no package lists" \
+	"XDG_CACHE_HOME=$work/empty APT_CONFIG=$work/offline \"$memwarden\" lab qemu" 1 \
+	"fetch Debian 12's lists of source packages: apt-get failed"
+
+# A build of the emulator that gets a signal, with the same cache: it has fetched the lists.
 interrupted_build() {
 	XDG_CACHE_HOME=$work/empty "$memwarden" lab qemu >"$work/build" 2>&1 &
 	terminated_at 'applying 0001' "$work/build"

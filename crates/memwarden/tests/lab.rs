@@ -63,3 +63,31 @@ fn a_clean_that_is_killed_leaves_no_entry() {
         assert!(!left().contains("_1"));
     }
 }
+
+/// apt-get's own end without a connection is a success.
+#[test]
+fn package_lists_that_could_not_be_fetched_are_fetched_again() {
+    if Command::new("apt-get").arg("--version").output().is_err() {
+        return; // apt is missing
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let offline = folder.path().join("apt.conf");
+    // The port of a service that no machine has any more.
+    let proxy =
+        "Acquire::http::Proxy::deb.debian.org \"http://127.0.0.1:9\";\nAcquire::Retries \"0\";\n";
+    fs::write(&offline, proxy).unwrap();
+    let mut qemu = Command::new(MEMWARDEN);
+    qemu.args(["lab", "qemu"]).env("APT_CONFIG", &offline);
+    for _ in 0..2 {
+        let output = run(&mut qemu, folder.path());
+        assert_eq!(output.status.code(), Some(1));
+        let said = text(&output.stderr);
+        assert!(said.contains("fetching Debian 12's lists"), "{said}");
+        assert!(
+            said.contains("apt-get failed with exit status: 100"),
+            "{said}"
+        );
+    }
+    let lists = folder.path().join("memwarden/apt/bookworm-sources");
+    assert!(lists.is_dir() && !lists.join("updated").exists());
+}
