@@ -530,6 +530,7 @@ impl<'a> Boot<'a> {
     fn prepare(machine: &'a Machine, command: &[OsString]) -> Result<Self> {
         let source = Source::find()?;
         let cache = Cache::of_user()?;
+        source.check(&cache)?;
         let say = |what: &str| machine.say(what);
         let architecture = machine.board.architecture();
         let installed = match machine.clock {

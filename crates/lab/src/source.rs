@@ -4,7 +4,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::cache::Cache;
 use crate::error::{Error, OnFile, Result};
+
+/// Characters that the kernel's makefiles, or the shell lines in them, take for syntax in a path.
+const SYNTAX: &str = ":#$&;|<>()'\"`\\";
+
+/// Further ones in the path of modules outside the kernel's tree.
+const SYNTAX_OF_MODULES: &str = ",%=";
 
 /// The root of a checkout.
 #[derive(Debug, Clone)]
@@ -38,6 +45,26 @@ impl Source {
         &self.root
     }
 
+    /// Refuses a checkout or a cache at a path with which make can't build, before a build of minutes ends in make's words.
+    ///
+    /// # Errors
+    /// One line with the path and its first bad character.
+    pub fn check(&self, cache: &Cache) -> Result<()> {
+        let refuse = |what: &str, path: &Path, remedy: &str, refused: &str| {
+            let shown = path.to_string_lossy();
+            let is_bad = |letter: &char| letter.is_whitespace() || refused.contains(*letter);
+            shown.chars().find(is_bad).map_or(Ok(()), |bad| {
+                Err(Error::BadInput(format!(
+                    "{what} {shown}: make can't build kernel modules with {bad:?} in a path: {remedy} a path without \
+                     whitespace and without {refused}"
+                )))
+            })
+        };
+        let of_modules = format!("{SYNTAX_OF_MODULES}{SYNTAX}");
+        refuse("checkout", &self.root, "move it to", &of_modules)?;
+        refuse("cache", cache.root(), "set XDG_CACHE_HOME to", SYNTAX)
+    }
+
     /// A folder for the lab's builds, created if it is missing.
     pub(crate) fn built(&self, name: &str) -> Result<PathBuf> {
         let path = self.root.join("target/lab").join(name);
@@ -63,6 +90,29 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_that_make_cannot_take_is_refused_in_one_line() {
+        let refusal = |checkout: &str, cache: &str| {
+            let root = PathBuf::from(checkout);
+            let error = Source { root }.check(&Cache::at(cache.into()));
+            error.map_or_else(|error| error.to_string(), |()| String::new())
+        };
+        let fine = "/home/u/Prüfung_1.2+x@y-{z}~";
+        assert_eq!(refusal(fine, fine), "");
+        // Headers in such a folder are usable.
+        assert_eq!(refusal(fine, "/a,b%c=d"), "");
+        for bad in [
+            "/a b", "/a\tb", "/a:b", "/a%b", "/a,b", "/a=b", "/a'b", "/a(b",
+        ] {
+            let said = refusal(&format!("{bad}/c"), fine);
+            assert!(said.starts_with(&format!("checkout {bad}/c: ")), "{said}");
+            assert!(!said.contains('\n'), "{said}");
+        }
+        let said = refusal(fine, "/a b/memwarden");
+        assert!(said.starts_with("cache /a b/memwarden: make can't build kernel modules with ' '"));
+        assert!(said.contains("set XDG_CACHE_HOME to"), "{said}");
+    }
 
     /// All C files of a module except its KUnit tests, concatenated.
     fn sources_of(module: &Path) -> String {

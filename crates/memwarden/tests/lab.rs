@@ -91,3 +91,37 @@ fn package_lists_that_could_not_be_fetched_are_fetched_again() {
     let lists = folder.path().join("memwarden/apt/bookworm-sources");
     assert!(lists.is_dir() && !lists.join("updated").exists());
 }
+
+#[test]
+fn a_checkout_or_a_cache_in_which_make_cannot_build_is_refused_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let (good, bad) = (folder.path().join("ab"), folder.path().join("a b"));
+    for checkout in [&good, &bad] {
+        fs::create_dir_all(checkout.join("lab")).unwrap();
+        fs::create_dir_all(checkout.join("policy")).unwrap();
+        fs::write(checkout.join("lab/init"), "").unwrap();
+    }
+    for (source, home, named) in [
+        (&bad, &good, format!("checkout {}", bad.display())),
+        (&good, &bad, format!("cache {}/memwarden", bad.display())),
+    ] {
+        for words in [
+            "run --guest none -- true",
+            "prepare",
+            "modules",
+            "kernel",
+            "qemu",
+        ] {
+            let mut refused = Command::new(MEMWARDEN);
+            refused.arg("lab").args(words.split(' '));
+            let output = run(refused.env("MEMWARDEN_SOURCE", source), home);
+            let said = text(&output.stderr);
+            assert!(!output.status.success(), "{words}");
+            let start = format!("memwarden: {named}: make can't build kernel modules with ' '");
+            assert!(said.starts_with(&start), "{words}: {said}");
+            assert_eq!(said.lines().count(), 1, "{words}: {said}");
+        }
+        let made: Vec<_> = fs::read_dir(source).unwrap().collect();
+        assert_eq!(made.len(), 2, "{made:?}");
+    }
+}

@@ -469,6 +469,7 @@ fn modules(args: &ModulesArgs) -> anyhow::Result<ExitCode> {
     }
     let source = Source::find()?;
     let cache = Cache::of_user()?;
+    source.check(&cache)?;
     // A module has few files, so several kernels are checked in parallel; headers come one
     // by one, and results in the order of the kernels.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -523,6 +524,7 @@ fn kernel(args: &KernelArgs) -> anyhow::Result<ExitCode> {
     };
     let source = Source::find()?;
     let cache = Cache::of_user()?;
+    source.check(&cache)?;
     let built = std::cell::Cell::new(false);
     let say = |what: &str| {
         built.set(true);
@@ -586,6 +588,7 @@ pub struct QemuOutcome {
 fn qemu(json: bool) -> anyhow::Result<ExitCode> {
     let source = Source::find()?;
     let cache = Cache::of_user()?;
+    source.check(&cache)?;
     let was_built = std::cell::Cell::new(false);
     let say = |what: &str| {
         was_built.set(true);
