@@ -47,7 +47,7 @@ fn save_of(root: &Root, servers: Option<&FairServers>) -> Saved {
         .map(|value| (root.path(RUNTIME), value))
         .into_iter()
         .collect();
-    for servers in servers {
+    if let Some(servers) = servers {
         for server in servers.all() {
             if let (Some(runtime_ns @ 1..), None) = (server.runtime_ns, &server.obstacle) {
                 files.push((servers.path(server.cpu), runtime_ns.to_string()));
