@@ -83,6 +83,14 @@ pub enum Error {
         /// Why.
         reason: io::Error,
     },
+    /// A setting was refused, and those set before it could not be undone.
+    #[error("{refused}; the settings that changed before that could not be undone: {undo}")]
+    NotUndone {
+        /// Why the setting was refused.
+        refused: Box<Error>,
+        /// The first error of the undo.
+        undo: Box<Error>,
+    },
     /// The caller ended its wait for another process.
     #[error("interrupted while another memwarden was starting the guard")]
     Interrupted,

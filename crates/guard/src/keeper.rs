@@ -466,6 +466,28 @@ mod tests {
     }
 
     #[test]
+    fn a_reload_takes_a_shorter_period_whose_events_the_old_budget_is_too_small_for() {
+        let mut setup = Setup::new("period = \"10ms\"\nmb = [1]\n");
+        let options = StartOptions {
+            bytes_per_event: Some(4096),
+            ..StartOptions::default()
+        };
+        setup.guard.start(&options).unwrap();
+        let before = setup.guard.settings().unwrap();
+        let mut keeper = setup.begin().unwrap();
+        assert_eq!(setup.budgets(), [Some(2), None]);
+        setup.write("period = \"1ms\"\nmb = [100]\n");
+        let said = keeper.reload().unwrap();
+        assert!(said.ends_with("CPU0 100 MB/s, period 1000 us"), "{said}");
+        assert_eq!(setup.budgets(), [Some(25), None]);
+        setup.write("period = \"10ms\"\nmb = [1]\n");
+        keeper.reload().unwrap();
+        assert_eq!(setup.budgets(), [Some(2), None]);
+        keeper.end().unwrap();
+        assert_eq!(setup.guard.settings().unwrap(), before);
+    }
+
+    #[test]
     fn another_event_starts_the_guard_anew_or_leaves_the_old_one() {
         let setup = Setup::new("mb = [1000]\n");
         let mut keeper = setup.begin().unwrap();

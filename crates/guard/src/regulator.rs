@@ -196,15 +196,24 @@ pub trait Regulator {
     /// Restores settings that [`Regulator::settings`] returned earlier.
     ///
     /// # Errors
-    /// When it isn't running, or refuses.
+    /// When it isn't running. The first setting that it refuses; the others are restored.
     fn restore(&mut self, earlier: &Settings) -> Result<(), Error> {
         let now = self.settings()?;
-        if now.control.period_us != earlier.control.period_us {
-            self.set_period(earlier.control.period_us)?;
+        let mut outcome = Ok(());
+        let mut note = |step: Result<(), Error>| {
+            if outcome.is_ok() {
+                outcome = step;
+            }
+        };
+        let (was, is) = (&earlier.control, &now.control);
+        // As in `Wanted::changes`: no budget, old or new, is too small for the period or maxbw beside it.
+        if was.period_us > is.period_us {
+            note(self.set_period(was.period_us));
         }
-        if now.control.maxbw_mib_s != earlier.control.maxbw_mib_s {
-            self.set_maxbw(earlier.control.maxbw_mib_s)?;
+        if was.maxbw_mib_s > is.maxbw_mib_s {
+            note(self.set_maxbw(was.maxbw_mib_s));
         }
+        let new_basis = was.period_us != is.period_us || was.maxbw_mib_s != is.maxbw_mib_s;
         for (resource, now, earlier) in [
             (
                 Resource::Read,
@@ -217,26 +226,32 @@ pub trait Regulator {
                 &earlier.write_budget_events,
             ),
         ] {
-            // A core that went offline in the meantime has no budget to restore.
-            for (&cpu, &events) in earlier.iter().filter(|(cpu, _)| now.contains_key(cpu)) {
-                if now.get(&cpu) != Some(&events) {
-                    self.set_budgets(resource, &Request::events_for_cpu(cpu, events))?;
+            for (&cpu, &events) in earlier {
+                // A core that went offline in the meantime has no budget to restore.
+                let Some(&present) = now.get(&cpu) else {
+                    continue;
+                };
+                if present != events || new_basis && events.is_some() {
+                    note(self.set_budgets(resource, &Request::events_for_cpu(cpu, events)));
                 }
             }
         }
-        for cpu in now.control.online.iter() {
-            let rt = earlier.control.rt.contains(cpu);
-            if now.control.rt.contains(cpu) != rt {
-                self.set_rt(cpu, rt)?;
+        if was.period_us < is.period_us {
+            note(self.set_period(was.period_us));
+        }
+        if was.maxbw_mib_s < is.maxbw_mib_s {
+            note(self.set_maxbw(was.maxbw_mib_s));
+        }
+        for cpu in is.online.iter() {
+            let rt = was.rt.contains(cpu);
+            if is.rt.contains(cpu) != rt {
+                note(self.set_rt(cpu, rt));
             }
         }
         let mode = |control: &Control| (control.best_effort, control.reclaim);
-        if mode(&now.control) == mode(&earlier.control) {
-            return Ok(());
+        if mode(is) != mode(was) {
+            note(self.set_mode(Some(was.best_effort), Some(was.reclaim)));
         }
-        self.set_mode(
-            Some(earlier.control.best_effort),
-            Some(earlier.control.reclaim),
-        )
+        outcome
     }
 }

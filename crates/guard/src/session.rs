@@ -476,6 +476,7 @@ pub(crate) mod tests {
         null: Rc<RefCell<Null>>,
         offline: Rc<RefCell<BTreeSet<usize>>>,
         refuses: Rc<Cell<bool>>,
+        keeps_exemptions: Rc<Cell<bool>>,
         /// Number of starts; `None` for a guard that no other process can use.
         starts: Option<Rc<Cell<u32>>>,
     }
@@ -487,6 +488,7 @@ pub(crate) mod tests {
                 null: Rc::new(RefCell::new(Null::new((0..2).collect()))),
                 offline: Rc::default(),
                 refuses: Rc::default(),
+                keeps_exemptions: Rc::default(),
                 starts: None,
             }
         }
@@ -514,6 +516,11 @@ pub(crate) mod tests {
         /// Behaves like a machine without the module.
         pub(crate) fn refuse_to_start(&self, refuse: bool) {
             self.refuses.set(refuse);
+        }
+
+        /// Refuses to throttle a core that is exempt.
+        pub(crate) fn refuse_to_end_exemptions(&self, refuse: bool) {
+            self.keeps_exemptions.set(refuse);
         }
     }
 
@@ -575,6 +582,9 @@ pub(crate) mod tests {
             self.null.borrow_mut().set_period(period_us)
         }
         fn set_rt(&mut self, cpu: usize, rt: bool) -> Result<(), Error> {
+            if !rt && self.keeps_exemptions.get() {
+                return Err(Error::BadInput(format!("CPU {cpu} stays exempt")));
+            }
             self.null.borrow_mut().set_rt(cpu, rt)
         }
         fn statistics(&self) -> Result<Vec<CoreStatistics>, Error> {
@@ -627,6 +637,27 @@ pub(crate) mod tests {
             before.read_budget_events
         );
         assert!(guard.is_running());
+    }
+
+    #[test]
+    fn a_shorter_period_and_a_larger_budget_come_back() {
+        let mut guard = Shared::new();
+        let options = StartOptions {
+            bytes_per_event: Some(4096),
+            ..StartOptions::default()
+        };
+        guard.start(&options).unwrap();
+        let mb = |list| Request::parse(Unit::Mb, list).unwrap();
+        guard.set_budgets(Resource::Read, &mb("100")).unwrap();
+        let before = guard.settings().unwrap();
+        let mut session = Session::begin(Box::new(guard.clone()), &options).unwrap();
+        // Less than one event in the earlier period.
+        session.guard().set_period(10_000).unwrap();
+        let set = session.guard().set_budgets(Resource::Read, &mb("1"));
+        set.unwrap();
+        session.guard().set_mode(None, Some(true)).unwrap();
+        session.end().unwrap();
+        assert_eq!(guard.settings().unwrap(), before);
     }
 
     /// Sessions of several processes: each claim has its own lock, in one process as in several.

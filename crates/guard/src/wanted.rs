@@ -151,40 +151,46 @@ impl Wanted {
         .concat()
     }
 
-    /// The changes that these settings require of `settings`. Those of offline cores wait until the cores are online.
+    /// The changes that these settings require of `settings`, in an order in which each one is valid beside the settings
+    /// that still have their old values. Those of offline cores wait until the cores are online.
     pub fn changes(&self, settings: &Settings) -> Vec<Change> {
         let control = &settings.control;
-        let mut changes = Vec::new();
-        let mut differs = |wanted: bool, change: Change| {
-            if wanted {
-                changes.push(change);
-            }
-        };
-        if let Some(us) = self.period_us {
-            differs(control.period_us != us, Change::Period(us));
-        }
-        if let Some(mib_s) = self.maxbw_mib_s {
-            differs(control.maxbw_mib_s != mib_s, Change::Maxbw(mib_s));
-        }
+        let period_us = self.period_us.filter(|us| *us != control.period_us);
+        let maxbw = self.maxbw_mib_s.filter(|bw| *bw != control.maxbw_mib_s);
+        let basis = [
+            period_us.map(|us| (us > control.period_us, Change::Period(us))),
+            maxbw.map(|bw| (bw > control.maxbw_mib_s, Change::Maxbw(bw))),
+        ];
+        // A budget in MB/s or percent has more events with a longer period or a larger maxbw: no old budget becomes too
+        // small if these come first. A shorter period or a smaller maxbw must find the new budgets.
+        let (raised, lowered): (Vec<_>, Vec<_>) =
+            basis.into_iter().flatten().partition(|(raise, _)| *raise);
+        // The events of the old budget change with the basis, so equal events don't mean equal budgets.
+        let new_basis = period_us.is_some() || maxbw.is_some();
+        let mut changes: Vec<Change> = raised.into_iter().map(|(_, change)| change).collect();
         for (resource, wanted, now) in [
             (Resource::Read, &self.read, &settings.read_budget_events),
             (Resource::Write, &self.write, &settings.write_budget_events),
         ] {
             for (&cpu, &budget) in wanted {
-                let other = now.get(&cpu).is_some_and(|events| *events != budget.events);
-                differs(other, Change::Budget(resource, cpu, budget));
+                let other = now.get(&cpu).is_some_and(|events| {
+                    *events != budget.events || new_basis && events.is_some()
+                });
+                if other {
+                    changes.push(Change::Budget(resource, cpu, budget));
+                }
             }
         }
+        changes.extend(lowered.into_iter().map(|(_, change)| change));
         for (&cpu, &rt) in &self.rt {
-            let other = control.online.contains(cpu) && control.rt.contains(cpu) != rt;
-            differs(other, Change::Rt(cpu, rt));
+            if control.online.contains(cpu) && control.rt.contains(cpu) != rt {
+                changes.push(Change::Rt(cpu, rt));
+            }
         }
-        if let Some(mode) = self.best_effort {
-            differs(control.best_effort != mode, Change::BestEffort(mode));
-        }
-        if let Some(reclaim) = self.reclaim {
-            differs(control.reclaim != reclaim, Change::Reclaim(reclaim));
-        }
+        let mode = self.best_effort.filter(|mode| *mode != control.best_effort);
+        changes.extend(mode.map(Change::BestEffort));
+        let reclaim = self.reclaim.filter(|reclaim| *reclaim != control.reclaim);
+        changes.extend(reclaim.map(Change::Reclaim));
         changes
     }
 
@@ -232,17 +238,21 @@ impl Wanted {
 /// Makes all of these changes, or none.
 ///
 /// # Errors
-/// The first change that the guard refuses; those before it are undone.
+/// The first change that the guard refuses; those before it are undone. [`Error::NotUndone`] if they could not be.
 pub fn apply(guard: &mut dyn Regulator, changes: &[Change]) -> Result<(), Error> {
     if changes.is_empty() {
         return Ok(());
     }
     let before = guard.settings()?;
     for change in changes {
-        if let Err(error) = change.apply(guard) {
-            // The refusal is more useful than an error from the undo.
-            let _ = guard.restore(&before);
-            return Err(error);
+        if let Err(refused) = change.apply(guard) {
+            return Err(match guard.restore(&before) {
+                Err(undo) if guard.is_running() => Error::NotUndone {
+                    refused: Box::new(refused),
+                    undo: Box::new(undo),
+                },
+                _ => refused,
+            });
         }
     }
     Ok(())
@@ -251,6 +261,7 @@ pub fn apply(guard: &mut dyn Regulator, changes: &[Change]) -> Result<(), Error>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::tests::Shared;
     use crate::{Null, StartOptions};
 
     fn started() -> Null {
@@ -278,7 +289,7 @@ mod tests {
         let changes = wanted.changes(&guard.settings().unwrap());
         assert_eq!(
             list(&changes),
-            "period 500 us, maxbw 1200 MB/s, CPU0 1000 MB/s, CPU1 never throttled, best effort spare, reclaim on"
+            "maxbw 1200 MB/s, CPU0 1000 MB/s, period 500 us, CPU1 never throttled, best effort spare, reclaim on"
         );
         apply(&mut guard, &changes).unwrap();
         assert_eq!(wanted.changes(&guard.settings().unwrap()), []);
@@ -295,6 +306,94 @@ mod tests {
         ];
         assert!(apply(&mut guard, &changes).is_err());
         assert_eq!(guard.settings().unwrap(), before);
+    }
+
+    /// A guard whose events are pages, with this period and this budget in MB/s on CPU0.
+    fn set(period_us: u64, mib_s: u64) -> Null {
+        let mut guard = Null::new((0..2).collect());
+        let options = StartOptions {
+            bytes_per_event: Some(4096),
+            period_us,
+            ..StartOptions::default()
+        };
+        guard.start(&options).unwrap();
+        let request = Request {
+            cpu: Some(0),
+            unit: Unit::Mb,
+            amounts: vec![Amount::Limited(mib_s)],
+        };
+        guard.set_budgets(Resource::Read, &request).unwrap();
+        guard
+    }
+
+    #[test]
+    fn a_new_period_meets_no_budget_that_is_too_small_for_it() {
+        // One MB/s is less than one page in a millisecond.
+        let mut guard = set(10_000, 1);
+        let mut wanted = Wanted {
+            period_us: Some(1000),
+            read: BTreeMap::from([(0, Budget::mb(100, 25))]),
+            ..Wanted::default()
+        };
+        let changes = wanted.changes(&guard.settings().unwrap());
+        assert_eq!(list(&changes), "CPU0 100 MB/s, period 1000 us");
+        apply(&mut guard, &changes).unwrap();
+        assert_eq!(wanted.changes(&guard.settings().unwrap()), []);
+
+        wanted.period_us = Some(10_000);
+        wanted.read.insert(0, Budget::mb(1, 2));
+        let changes = wanted.changes(&guard.settings().unwrap());
+        assert_eq!(list(&changes), "period 10000 us, CPU0 1 MB/s");
+        apply(&mut guard, &changes).unwrap();
+        assert_eq!(wanted.changes(&guard.settings().unwrap()), []);
+    }
+
+    #[test]
+    fn a_budget_with_the_same_events_in_another_unit_is_set_with_the_period() {
+        let mut guard = set(10_000, 100);
+        let wanted = Wanted {
+            period_us: Some(1000),
+            read: BTreeMap::from([(0, Budget::events(Some(256)))]),
+            ..Wanted::default()
+        };
+        let settings = guard.settings().unwrap();
+        assert_eq!(settings.read_budget_events[&0], Some(256));
+        apply(&mut guard, &wanted.changes(&settings)).unwrap();
+        assert_eq!(wanted.changes(&guard.settings().unwrap()), []);
+    }
+
+    #[test]
+    fn the_undo_meets_no_budget_that_is_too_small_for_the_period() {
+        let mut guard = set(1000, 100);
+        let before = guard.settings().unwrap();
+        let changes = [
+            Change::Period(10_000),
+            Change::Budget(Resource::Read, 0, Budget::mb(1, 2)),
+            Change::Budget(Resource::Read, 9, Budget::events(Some(5))),
+        ];
+        let error = apply(&mut guard, &changes).unwrap_err();
+        assert!(matches!(error, Error::BadInput(_)), "{error}");
+        assert_eq!(guard.settings().unwrap(), before);
+    }
+
+    #[test]
+    fn an_undo_that_fails_in_one_setting_undoes_the_others_and_is_told() {
+        let mut guard = Shared::new();
+        guard.start(&StartOptions::default()).unwrap();
+        guard.refuse_to_end_exemptions(true);
+        let changes = [
+            Change::Rt(0, true),
+            Change::Reclaim(true),
+            Change::Budget(Resource::Read, 9, Budget::events(Some(5))),
+        ];
+        let error = apply(&mut guard, &changes).unwrap_err();
+        assert!(matches!(error, Error::NotUndone { .. }), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains("CPU 9") && text.contains("stays exempt"),
+            "{text}"
+        );
+        assert!(!guard.settings().unwrap().control.reclaim);
     }
 
     #[test]
