@@ -114,6 +114,7 @@ void mg_clock_read(struct mg_core *core, u64 now)
 	passed = periods_since_phase(&clock, now);
 	core->number = clock.number + passed;
 	core->phase = clock.phase;
+	core->period_changed |= core->period_ns && core->period_ns != clock.period_ns;
 	core->period_ns = clock.period_ns;
 	core->next = clock.phase + (passed + 1) * clock.period_ns;
 	core->clock_seq = core->pending ? MG_READ_ANEW : seq;

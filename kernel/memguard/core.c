@@ -185,6 +185,7 @@ static void clear_stats(struct mg_core *core, u64 now)
 	memset(&core->stats, 0, sizeof(core->stats));
 	memset(&core->last_second, 0, sizeof(core->last_second));
 	core->second = (struct mg_second){ .since = now };
+	core->timed = now;
 	for (r = 0; r < MW_RESOURCES; r++) {
 		struct mw_account *account = &core->policy.account[r];
 		struct mg_counter *counter = &core->counter[r];
@@ -588,6 +589,7 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 			      best_effort);
 	}
 	core->stats.periods += periods;
+	mg_book_time(core, now);
 	core->stats.late_sum += late;
 	if (late > core->stats.late_max)
 		core->stats.late_max = late;
@@ -595,6 +597,12 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 		core->stats.best_effort_ns += now - core->best_effort_since;
 	if (unlikely(counters_lost(core)))
 		book_lost(core, now, periods);
+	if (unlikely(core->period_changed)) {
+		/* What a period of another length used says nothing about this one. */
+		core->period_changed = false;
+		core->limits_changed = true;
+		memset(&core->last_second, 0, sizeof(core->last_second));
+	}
 	if (unlikely(core->limits_changed)) {
 		/* Use without a limit does not count against a later limit. */
 		core->limits_changed = false;
@@ -1220,6 +1228,7 @@ static void begin_regulation(void *info)
 	/* The second that ended with the core's regulation was cut short. */
 	begin_second(core, now);
 	memset(&core->last_second, 0, sizeof(core->last_second));
+	core->timed = now;
 	mw_core_online(&mg_guard.policy, &core->policy);
 	mg_clock_joined(core, now);
 	mw_period_open(&mg_guard.policy, &core->policy);

@@ -415,6 +415,7 @@ static void show_core(struct seq_file *m, struct mg_core *core)
 	seq_printf(m, "\"periods\":%llu,\"missed_periods\":%llu,\"late_ns_max\":%llu,\"late_ns_sum\":%llu,\"overflows\":%llu,",
 		   stats->periods, stats->missed_periods, stats->late_max,
 		   stats->late_sum, stats->overflows);
+	seq_printf(m, "\"elapsed_ns\":%llu,", stats->elapsed_ns);
 	seq_printf(m, "\"throttled_periods\":%llu,\"throttled_ns\":%llu,\"best_effort_periods\":%llu,\"best_effort_ns\":%llu,",
 		   stats->throttled_periods, stats->throttled_ns,
 		   stats->best_effort_periods, stats->best_effort_ns);

@@ -118,6 +118,7 @@ struct mg_counter {
 struct mg_stats {
 	u64 periods;
 	u64 missed_periods;
+	u64 elapsed_ns; /* length of the periods in these figures */
 	u64 late_max;
 	u64 late_sum;
 	u64 overflows;
@@ -176,8 +177,10 @@ struct mg_core {
 	u64 begun; /* the number of the last period that began with a decision */
 	u64 steady_until; /* from this time on, periods begin with a decision */
 	u64 booked; /* the number of the last period in the books */
+	u64 timed; /* the time up to which @stats.elapsed_ns counts */
 	bool pending; /* budgets are set that are not yet in force */
 	bool limits_changed; /* a limit was added or removed with this period */
+	bool period_changed; /* this period has another length than the last one */
 	bool hold; /* the throttle thread shall hold the core */
 	bool waiting; /* the thread is woken but does not run yet */
 	bool holding; /* the thread holds the core */
@@ -300,6 +303,7 @@ void mg_unwatch_switches(void);
 void mg_core_overflow(struct mg_counter *counter);
 
 /* steady.c */
+void mg_book_time(struct mg_core *core, u64 until);
 bool mg_pass_period(struct mg_core *core, u64 now);
 void mg_book_passed(struct mg_core *core);
 void mg_begin_steady(struct mg_core *core);

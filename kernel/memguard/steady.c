@@ -141,6 +141,19 @@ bool mg_pass_period(struct mg_core *core, u64 now)
 }
 
 /**
+ * mg_book_time() - count the time of ended periods
+ * @core: of this CPU, interrupts off
+ * @until: ns, monotonic; when the last of them ended
+ *
+ * Periods differ in length if the setting changes, and if best effort ends them early.
+ */
+void mg_book_time(struct mg_core *core, u64 until)
+{
+	core->stats.elapsed_ns += until - core->timed;
+	core->timed = until;
+}
+
+/**
  * mg_book_passed() - enter the periods that were only noted into the books
  * @core: of this CPU, interrupts off
  */
@@ -169,5 +182,6 @@ void mg_book_passed(struct mg_core *core)
 		counter->passed_from = counter->begin;
 	}
 	core->stats.periods += passed;
+	mg_book_time(core, core->next - core->period_ns);
 	core->booked = core->number;
 }

@@ -78,7 +78,8 @@ pub struct WholeRates {
     pub achieved_mib_s: Option<f64>,
     /// Mean bandwidth divided by the present budget.
     pub budget_ratio: Option<f64>,
-    /// Bandwidth of the busiest period since the core last gained or lost its limit, in MiB/s; `None` if unknown.
+    /// Bandwidth of the busiest period since the core last gained or lost its limit or the period changed, in MiB/s;
+    /// `None` if unknown.
     pub worst_mib_s: Option<f64>,
     /// That bandwidth divided by the present budget.
     pub worst_ratio: Option<f64>,
@@ -232,9 +233,10 @@ fn rates(
         let worst_mib_s = now
             .filter(|_| core.last_second.ns > 0)
             .map(|now| of_a_period(now.last_second.used_max as f64));
-        let periods = core.periods + core.missed_periods;
-        let whole = now.filter(|_| periods > 0);
-        let mean_mib_s = whole.map(|whole| of_a_period(whole.used as f64 / periods as f64));
+        let whole = now.filter(|_| core.time_ns(control.period_us).is_some());
+        let mean_mib_s = whole
+            .and_then(|whole| core.per_period(whole.used, control.period_us))
+            .map(of_a_period);
         // Not known from a guard that counts neither the worst period nor the last second, as older modules.
         let whole_worst_mib_s = whole
             .filter(|whole| whole.used_max > 0 || core.last_second.ns > 0)
@@ -444,6 +446,20 @@ mod tests {
         assert_eq!(worst(&old), None);
         old.last_second.ns = 1_000_000_000;
         assert_eq!(worst(&old), Some(0.0));
+    }
+
+    #[test]
+    fn the_whole_is_the_same_at_another_period() {
+        let mut readings = Readings::new();
+        let mut settings = settings();
+        let mut busy = core(0, 100, 12_800);
+        busy.elapsed_ns = 100_000_000;
+        for period_us in [1000, 10_000, 100] {
+            settings.control.period_us = period_us;
+            let rates = readings.at(100, &settings, std::slice::from_ref(&busy));
+            let mib_s = rates.cores[0].read.whole.achieved_mib_s.unwrap();
+            assert!((mib_s - 500.0).abs() < 1e-9, "{mib_s}");
+        }
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub struct CoreStatistics {
     pub periods: u64,
     /// Period boundaries that passed without a period beginning.
     pub missed_periods: u64,
+    /// Time that these figures cover, up to the end of the last period; 0 from an older module.
+    pub elapsed_ns: u64,
     /// Longest delay between a period's boundary and its beginning.
     pub late_ns_max: u64,
     /// Sum of these delays, for the mean.
@@ -64,7 +66,7 @@ pub struct ResourceStatistics {
     pub reclaimed: u64,
     /// Periods in which the core was throttled before it had used its own reservation.
     pub reclaim_errors: u64,
-    /// Most events of one period, since the core last gained or lost its limit, or the last reset.
+    /// Most events of one period, since the core last gained or lost its limit, the period changed, or the last reset.
     pub used_max: u64,
     /// Limited periods with more events than assigned, except best-effort periods.
     pub over_periods: u64,
@@ -82,7 +84,8 @@ pub struct ResourceStatistics {
     pub overshoot_hist: Vec<u64>,
 }
 
-/// One core over the last whole second, or over the last period if that is longer; all 0 before the first.
+/// One core over the last whole second, or over the last period if that is longer; all 0 before the first, also after a
+/// change of the period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LastSecond {
@@ -107,12 +110,29 @@ pub struct ResourceLastSecond {
 }
 
 impl CoreStatistics {
+    /// The time that these figures cover, in nanoseconds; `None` before the first period. The present period tells it if
+    /// the regulator doesn't.
+    pub fn time_ns(&self, period_us: u64) -> Option<u64> {
+        let known = Some(self.elapsed_ns).filter(|ns| *ns > 0);
+        known
+            .or_else(|| {
+                let periods = self.periods.checked_add(self.missed_periods)?;
+                periods.checked_mul(period_us)?.checked_mul(1000)
+            })
+            .filter(|ns| *ns > 0)
+    }
+
     /// Share of the time that the core was throttled, 0 to 1; `None` before the first period.
     pub fn throttled_share(&self, period_us: u64) -> Option<f64> {
-        let elapsed_ns = (self.periods + self.missed_periods)
-            .checked_mul(period_us)?
-            .checked_mul(1000)?;
-        (elapsed_ns > 0).then(|| self.throttled_ns as f64 / elapsed_ns as f64)
+        // A release in the middle of a period precedes the end of its time.
+        let share = self.throttled_ns as f64 / self.time_ns(period_us)? as f64;
+        Some(share.min(1.0))
+    }
+
+    /// Mean of `events` of these figures over a period of this length; `None` before the first period.
+    pub fn per_period(&self, events: u64, period_us: u64) -> Option<f64> {
+        let time_ns = self.time_ns(period_us)? as f64;
+        Some(events as f64 * (period_us as f64 * 1000.0) / time_ns)
     }
 
     /// The counts and times since `earlier`. The largest values and the histograms remain those since the last reset.
@@ -128,6 +148,7 @@ impl CoreStatistics {
         Self {
             periods: self.periods.saturating_sub(earlier.periods),
             missed_periods: self.missed_periods.saturating_sub(earlier.missed_periods),
+            elapsed_ns: self.elapsed_ns.saturating_sub(earlier.elapsed_ns),
             late_ns_sum: self.late_ns_sum.saturating_sub(earlier.late_ns_sum),
             overflows: self.overflows.saturating_sub(earlier.overflows),
             throttled_periods: self
@@ -200,6 +221,24 @@ pub(crate) mod tests {
         assert_eq!(cores[1].read.budget, None);
         assert_eq!(cores[1].read.used, 7);
         assert_eq!(CoreStatistics::default().throttled_share(1000), None);
+    }
+
+    #[test]
+    fn totals_are_of_their_time_at_any_period() {
+        let mut core = parse(SAMPLE).unwrap().remove(0);
+        core.elapsed_ns = 500_000_000;
+        for period_us in [100, 1000, 10_000] {
+            assert_eq!(core.throttled_share(period_us), Some(0.5));
+            let events = core.per_period(core.read.used, period_us).unwrap();
+            let per_ms = events * 1000.0 / period_us as f64;
+            assert!((per_ms - 50.0).abs() < 1e-9, "{per_ms}");
+        }
+        core.throttled_ns = 501_000_000;
+        assert_eq!(core.throttled_share(1000), Some(1.0));
+        let mut later = core.clone();
+        later.elapsed_ns += 10_000_000;
+        later.throttled_ns += 5_000_000;
+        assert_eq!(later.since(&core).throttled_share(1000), Some(0.5));
     }
 
     #[test]

@@ -493,10 +493,7 @@ impl Loop {
         let now_ns = monotonic_ns();
         let clock = common.clock.read();
         let base = Resource::ALL.map(|resource| core.account(resource));
-        let figures = Figures {
-            regulated: true,
-            ..Figures::default()
-        };
+        let figures = Figures::begin(now_ns, clock.period_ns);
         Self {
             boundary_ns: clock.next_boundary_ns(now_ns),
             number: clock.number_at(now_ns),
@@ -776,7 +773,8 @@ impl Loop {
         let epoch = self.core.epoch();
         let assigned = Resource::ALL.map(|resource| self.core.account(resource).assigned);
         let quiet = self.is_quiet();
-        let number = self.common.clock.read().number_at(now_ns);
+        let now = self.common.clock.read();
+        let (number, period_ns) = (now.number_at(now_ns), now.period_ns);
         if number != self.number && !(throttled || free || self.handle().settings.rt()) {
             // The period, or several, ended before this thread could throttle the core: excess events are owed.
             let missed = number.saturating_sub(self.number + 1);
@@ -842,7 +840,6 @@ impl Loop {
             exempt: free || self.handle().settings.rt(),
             counted: !lost,
         };
-        let period_ns = self.common.clock.read().period_ns;
         self.figures.ended(&ended, period_ns, &mut self.second);
         self.number = number;
         self.counters.begin = self.counters.last;
@@ -982,12 +979,9 @@ impl Loop {
         if !self.handle().reset.swap(false, Ordering::AcqRel) {
             return;
         }
-        self.figures = Figures {
-            regulated: true,
-            ..Figures::default()
-        };
-        self.base = Resource::ALL.map(|resource| self.core.account(resource));
         let now_ns = monotonic_ns();
+        self.figures = Figures::begin(now_ns, self.figures.period_ns());
+        self.base = Resource::ALL.map(|resource| self.core.account(resource));
         self.second = Second::begin(now_ns, &self.figures);
         (self.throttled_since_ns, self.best_effort_since_ns) = (now_ns, now_ns);
     }

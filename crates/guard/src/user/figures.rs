@@ -112,6 +112,12 @@ pub(super) struct Figures {
     pub throttled: bool,
     pub periods: u64,
     pub missed_periods: u64,
+    /// Time up to the end of the last ended period.
+    pub elapsed_ns: u64,
+    /// When these figures began.
+    since_ns: u64,
+    /// Length of the current period.
+    period_ns: u64,
     pub late_ns_max: u64,
     pub late_ns_sum: u64,
     pub overflows: u64,
@@ -127,9 +133,24 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// Adds an ended period to the totals and to the current second.
+    /// The figures of a core that is regulated from now on, or of which they were reset.
+    pub fn begin(now_ns: u64, period_ns: u64) -> Self {
+        Self {
+            regulated: true,
+            since_ns: now_ns,
+            period_ns,
+            ..Self::default()
+        }
+    }
+
+    pub fn period_ns(&self) -> u64 {
+        self.period_ns
+    }
+
+    /// Adds an ended period to the totals and to the current second. `period_ns` is the length of the next one.
     pub fn ended(&mut self, ended: &Ended, period_ns: u64, second: &mut Second) {
         self.periods += ended.periods;
+        self.elapsed_ns = ended.at_ns.saturating_sub(self.since_ns);
         if !ended.counted {
             self.unregulated_periods += ended.periods;
         }
@@ -167,6 +188,16 @@ impl Figures {
                 resource.overshot(used.saturating_sub(assigned));
             }
         }
+        if std::mem::replace(&mut self.period_ns, period_ns) != period_ns {
+            // What a period of another length used says nothing about the next ones.
+            for resource in &mut self.resource {
+                resource.used_max = 0;
+                resource.last_second = ResourceLastSecond::default();
+            }
+            self.last_second = LastSecond::default();
+            *second = Second::begin(ended.at_ns, self);
+            return;
+        }
         let early_ns = EARLY_NS.min(period_ns / 8);
         let ns = ended.at_ns.saturating_sub(second.begun_ns);
         if ns + early_ns < SECOND_NS {
@@ -191,6 +222,7 @@ impl Figures {
             rt,
             periods: self.periods,
             missed_periods: self.missed_periods,
+            elapsed_ns: self.elapsed_ns,
             late_ns_max: self.late_ns_max,
             late_ns_sum: self.late_ns_sum,
             overflows: self.overflows,
@@ -267,7 +299,7 @@ mod tests {
 
     #[test]
     fn events_counted_during_a_throttle_are_overshoot() {
-        let (mut figures, mut second) = (Figures::default(), Second::default());
+        let (mut figures, mut second) = (Figures::begin(0, MS), Second::default());
         figures.ended(&ended(MS, 5, 5), MS, &mut second);
         figures.ended(&ended(2 * MS, 250, 5), MS, &mut second);
         // Best effort permits it: this period does not count as over its budget, but as the largest.
@@ -285,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_second_is_a_thousand_periods_and_the_next_begins_where_it_ended() {
-        let mut figures = Figures::default();
+        let mut figures = Figures::begin(0, MS);
         let mut second = Second::begin(0, &figures);
         let mut run = |from: u64, to: u64, used: fn(u64) -> u64| {
             for period in from..to {
@@ -322,7 +354,7 @@ mod tests {
 
     #[test]
     fn a_second_does_not_mix_a_budget_with_none() {
-        let mut figures = Figures::default();
+        let mut figures = Figures::begin(0, MS);
         let mut second = Second::begin(0, &figures);
         // Quiet: 100 periods per check, and only their mean is known.
         for look in 1..=5 {
@@ -343,8 +375,39 @@ mod tests {
     }
 
     #[test]
+    fn totals_of_periods_of_two_lengths_have_their_time() {
+        let (mut figures, mut second) = (Figures::begin(0, MS), Second::default());
+        let mut now_ns = 0;
+        let mut run = |periods: u64, length: u64, next: u64| {
+            for period in 1..=periods {
+                now_ns += length;
+                figures.throttled_ns += length / 10 * 9;
+                let next = if period == periods { next } else { length };
+                let events = 5 * length / MS;
+                figures.ended(&ended(now_ns, events, events), next, &mut second);
+                figures.resource[0].account.total_used += events;
+            }
+            figures.statistics(0, false, false)
+        };
+        let before = run(2000, MS, 10 * MS);
+        assert_eq!(before.elapsed_ns, 2000 * MS);
+        assert_eq!(before.throttled_share(10_000), Some(0.9));
+        // Nothing of the shorter periods is compared with the budget of the longer ones.
+        assert_eq!(before.read.used_max, 0);
+        assert_eq!(before.last_second, LastSecond::default());
+        let after = run(200, 10 * MS, MS);
+        assert_eq!((after.periods, after.elapsed_ns), (2200, 4000 * MS));
+        assert_eq!(after.read.used, 20_000);
+        assert_eq!(after.throttled_share(1000), Some(0.9));
+        let again = run(2000, MS, MS);
+        assert_eq!((again.elapsed_ns, again.read.used_max), (6000 * MS, 5));
+        assert_eq!(again.last_second.periods, 1000);
+        assert_eq!(again.read.last_second.used_max, 5);
+    }
+
+    #[test]
     fn a_period_without_a_counter_is_told() {
-        let (mut figures, mut second) = (Figures::default(), Second::default());
+        let (mut figures, mut second) = (Figures::begin(0, MS), Second::default());
         let blind = Ended {
             counted: false,
             ..ended(MS, 0, 5)
