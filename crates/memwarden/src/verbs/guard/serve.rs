@@ -229,7 +229,12 @@ fn reload(source: &Source) {
         // The guard is put back next.
         Err(Error::Interrupted) => {}
         Err(error) => {
-            log(&format!("{error}; the old settings stay"));
+            let stay = if matches!(error, Error::NotUndone { .. }) {
+                ""
+            } else {
+                "; the old settings stay"
+            };
+            log(&format!("{error}{stay}"));
             source.file.set(Some(FileState {
                 reload_ok: false,
                 ..state

@@ -137,7 +137,6 @@ fn row(settings: &Settings, core: &CoreStatistics) -> Vec<String> {
     };
     let percent = |share: f64| format!("{} %", number(share * 100.0, 1));
     let none = || "-".to_owned();
-    let periods = core.periods + core.missed_periods;
     let second = &core.last_second;
     let period_ns = control.period_us as f64 * 1000.0;
     let in_second = (second.ns > 0).then_some(second.ns as f64);
@@ -151,16 +150,13 @@ fn row(settings: &Settings, core: &CoreStatistics) -> Vec<String> {
         core.read
             .budget
             .map_or("max".into(), |events| events.to_string()),
-        if periods == 0 {
-            none()
-        } else {
-            mib_s(core.read.used as f64 / periods as f64)
-        },
+        core.per_period(core.read.used, control.period_us)
+            .map_or_else(none, mib_s),
         in_second.map_or_else(none, |ns| {
             mib_s(core.read.last_second.used as f64 * period_ns / ns)
         }),
         match budget {
-            _ if periods == 0 => none(),
+            _ if core.time_ns(control.period_us).is_none() => none(),
             None => mib_s(worst),
             Some(events) => format!("{} ({})", mib_s(worst), percent(worst / events as f64)),
         },
@@ -248,6 +244,24 @@ mod tests {
         let words: Vec<&str> = line.split_whitespace().collect();
         assert_eq!((words[4], words[10], words[11]), ("500.0", "50.0", "%"));
         assert!(text.contains("CPU1") && text.contains("max"));
+    }
+
+    #[test]
+    fn totals_are_the_same_after_a_change_of_the_period() {
+        let mut guard = Null::new((0..2).collect());
+        guard.start(&StartOptions::default()).unwrap();
+        for period_us in [1000, 10_000, 100] {
+            guard.set_period(period_us).unwrap();
+            let mut sample = sample(&guard);
+            let core = &mut sample.cores[0];
+            (core.periods, core.elapsed_ns) = (100, 100_000_000);
+            core.throttled_ns = 90_000_000;
+            core.read.used = 163_840;
+            let text = super::text("null", &sample);
+            let line = text.lines().find(|line| line.contains("CPU0")).unwrap();
+            let words: Vec<&str> = line.split_whitespace().collect();
+            assert_eq!((words[3], words[6]), ("100.0", "90.0"), "{line}");
+        }
     }
 
     #[test]

@@ -132,9 +132,20 @@ impl Watch {
                 self.changed.insert(cpu);
             }
         }
+        let other_period = settings.control.period_us != self.settings.control.period_us;
         self.settings = settings;
         self.latest = read(session)?;
         self.latest_at = Instant::now();
+        if other_period {
+            self.forget_worst();
+        } else {
+            self.note_worst();
+        }
+        self.note_offline();
+        Ok(())
+    }
+
+    fn note_worst(&mut self) {
         let since = self.began.elapsed().as_nanos();
         for core in self.latest.values() {
             let last = &core.last_second;
@@ -147,8 +158,18 @@ impl Watch {
                 }
             }
         }
-        self.note_offline();
-        Ok(())
+    }
+
+    /// The period has another length: what earlier ones used says nothing about its budget. The regulator has forgotten
+    /// their largest use, too.
+    fn forget_worst(&mut self) {
+        self.worst.clear();
+        for core in self.before.values_mut() {
+            core.read.used_max = 0;
+            if let Some(write) = &mut core.write {
+                write.used_max = 0;
+            }
+        }
     }
 
     fn note_offline(&mut self) {
@@ -518,6 +539,21 @@ mod tests {
         set(&mut session, Resource::Read, before.read_budget_events[&1]);
         let now = session.regulator().settings().unwrap();
         assert!(!same_budgets(&before, &now, 1));
+    }
+
+    #[test]
+    fn the_worst_period_is_one_of_the_present_length() {
+        let mut session = session();
+        let mut watch = Watch::begin(&session, vec![1]).unwrap();
+        watch.before.get_mut(&1).unwrap().read.used_max = 250;
+        watch.worst.insert(1, [240, 0]);
+        watch.look(&session);
+        assert_eq!(watch.core(1, 1.0).worst_period_events, Some(240));
+        session.guard().set_period(100).unwrap();
+        watch.look(&session);
+        assert_eq!(watch.core(1, 1.0).worst_period_events, None);
+        watch.latest.get_mut(&1).unwrap().read.used_max = 26;
+        assert_eq!(watch.core(1, 1.0).worst_period_events, Some(26));
     }
 
     #[test]
