@@ -43,6 +43,43 @@ STATS=
 for events in 5 50 "$(at_most $((alone * 3 / 4)) 200)"; do
 	held "$events" other
 done
+
+# totals: keeps the figures since the last reset: events in a second, and the throttled percent of the time.
+totals() {
+	STATS=
+	cat "$G/stats" >/tmp/stats
+	STATS=/tmp/stats
+	rate=$(($(stat 0 used read) * 1000 / ($(stat 0 elapsed_ns) / 1000000)))
+	throttled=$(($(stat 0 throttled_ns) * 100 / $(stat 0 elapsed_ns)))
+	echo "# $rate events/s, throttled $throttled %, $(stat 0 used_max read) at most in $(stat 0 periods) periods"
+}
+
+set_to limit "mb 40"
+"$here/hog" other &
+pids=$!
+figures_over 1000
+totals
+at_first=$throttled
+check "40 MB/s: 10 events a period of 1 ms" "within $rate 10000 3" 0 yes
+set_to control "period_us 10000"
+usleep 1000000
+totals
+check "  after a second in periods of 10 ms with 102 events, the mean is that of both seconds" \
+	"within $rate 10100 3" 0 yes
+check "  throttled as before" "within $throttled $at_first 5" 0 yes
+check "  the most events of a period are those of a longer one" \
+	"within $(stat 0 used_max read) 102 10" 0 yes
+set_to control "period_us 1000"
+usleep 1000000
+totals
+check "  after another second in shorter ones, that of all three" "within $rate 10070 3" 0 yes
+check "  throttled as before" "within $throttled $at_first 5" 0 yes
+check "  the most events of a period are those of a shorter one" \
+	"is $(stat 0 used_max read) -le 12" 0 yes
+check "  guard show has the mean and the throttled part" "memwarden guard show" 0 \
+	"CPU0 +39\.1 +10 +(38|39|40)\.[0-9] .*\) +[0-9]{2}\.[0-9] % +[0-9]{2}\.[0-9] % "
+stop_traffic
+
 # A deadline task that never sleeps takes the whole budget. Without a fair server this shell and RCU
 # get none of it; with one, PREEMPT_RT's threads for timers and RCU get none, since they are not
 # ordinary tasks.
