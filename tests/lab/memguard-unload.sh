@@ -16,17 +16,20 @@ gone() {
 	is ! -e /sys/module/memguard
 }
 
-for class in fifo deadline; do
-	load
-	set_to limit "events max 20 max max"
-	"$(dirname "$0")/hog" $class 1 &
-	pids=$!
-	usleep 500000
-	held=$(stat 1 throttled_periods)
-	usleep 100000
-	check "$class: core 1 is held in each period" "is $(($(stat 1 throttled_periods) - held)) -ge 90" 0 yes
-	rmmod memguard &
-	check "  and the module unloads" "gone 15" 0 yes
-	stop_traffic
-done
+# The task then runs for 2 % of the time, far below real-time throttling, which comes soon once the
+# task runs freely.
+echo 200000 >/proc/sys/kernel/sched_rt_runtime_us
+load
+set_to limit "cpu1 events 5"
+"$(dirname "$0")/hog" fifo 1 &
+pids=$!
+usleep 500000
+held=$(stat 1 throttled_periods)
+usleep 100000
+check "a real-time task uses up core 1's budget in each period" \
+	"is $(($(stat 1 throttled_periods) - held)) -ge 90" 0 yes
+rmmod memguard &
+check "  and the module unloads" "gone 15" 0 yes
+check "  while the task runs on" "kill -0 $pids" 0 ""
+stop_traffic
 finish
