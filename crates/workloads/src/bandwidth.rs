@@ -293,7 +293,7 @@ fn drive<L: Load>(
         .map_or(u64::MAX, |passes| passes.saturating_mul(load.pass()));
     let duration = config.duration.map_or(u64::MAX, nanoseconds);
     let interval = config.interval.map_or(u64::MAX, nanoseconds);
-    let pace = config
+    let mut pace = config
         .rate_mib_s
         .map(|rate| Pace::new(rate, unit_bytes))
         .transpose()?;
@@ -320,7 +320,7 @@ fn drive<L: Load>(
             }
             units += step;
         }
-        if let Some(pace) = &pace {
+        if let Some(pace) = &mut pace {
             pace.wait(units)?;
         }
         elapsed_ns = clock::now_ns() - begin;
@@ -384,6 +384,10 @@ impl Pace {
         sched::no_timer_slack()?;
         let ns_per_unit = ratio(unit_bytes, 1 << 20) * 1e9 / rate_mib_s;
         // A step every 1/4 ms: fine compared with the guard's period of 1 ms, while
+/// Time that a late load may make up for: a few ticks of the scheduler. A longer stall, such as that of a stopped process,
+/// would be followed by a burst far above the pace.
+const MAKES_UP_NS: u64 = 10_000_000;
+
         // a sleep of about 5 us is still a small part of it.
         // The conversion saturates, as intended.
         let units_a_step = ((250_000.0 / ns_per_unit) as u64).max(1);
@@ -394,19 +398,27 @@ impl Pace {
         })
     }
 
-    /// Sleeps until `units` are due. A late load catches up, as the pace applies
-    /// to the whole run.
+    /// Sleeps until `units` are due.
+    fn wait(&mut self, units: u64) -> Result<()> {
+        let now = clock::monotonic_ns();
+        let due = self.due(units, now);
+        if due > now {
+            clock::sleep_until(due)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// When `units` are due. A load that is a little late catches up; one that is later goes on from `now`.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss
     )]
-    fn wait(&self, units: u64) -> Result<()> {
+    fn due(&mut self, units: u64, now: u64) -> u64 {
         let due = self.begin_ns + (units as f64 * self.ns_per_unit) as u64;
-        if due > clock::monotonic_ns() {
-            clock::sleep_until(due)
-        } else {
-            Ok(())
+        if now <= due + MAKES_UP_NS {
+            return due;
         }
     }
 }
@@ -420,6 +432,8 @@ fn nanoseconds(time: Duration) -> u64 {
 pub static DESCRIPTOR: Descriptor = Descriptor {
     name: "bandwidth",
     help: "Moves memory: touches one word of every line, and reports the bandwidth",
+        self.begin_ns += now - due;
+        now
     limits: &[Limit {
         option: "-i",
         least: 0,
@@ -535,6 +549,26 @@ mod tests {
                 Config {
                     rate_mib_s: Some(0.0),
                     ..config(read(), 64, 1)
+    #[test]
+    fn a_load_makes_up_for_a_short_delay_and_not_for_a_stall() {
+        // 1000 units a second.
+        let mut pace = Pace {
+            units_a_step: 1,
+            ns_per_unit: 1e6,
+            begin_ns: 0,
+        };
+        let ms = 1_000_000;
+        assert_eq!(pace.due(1, ms / 2), ms);
+        // 8 ms late: the next units are due at once.
+        assert_eq!(pace.due(2, 10 * ms), 2 * ms);
+        assert_eq!(pace.due(10, 10 * ms), 10 * ms);
+        // 3 s late: the next unit is due 1 ms from then, not all of the missed ones at once.
+        let later = 3011 * ms;
+        assert_eq!(pace.due(11, later), later);
+        assert_eq!(pace.due(12, later), later + ms);
+        assert_eq!(pace.due(1011, later), later + 1000 * ms);
+    }
+
                 },
                 "above 0",
             ),
