@@ -20,7 +20,7 @@ use memwarden_run::{Aggressor, Metric, Sample, title};
 
 use crate::guards::Guards;
 use crate::request::finished;
-use crate::settings::{check_usable, usable};
+use crate::settings::{beside_victim, check_usable, usable};
 use crate::{Backend, CoreProof, Error, GuardSpec, RunRequest, Settings, Workload, guarding};
 
 pub use config::Config;
@@ -103,7 +103,7 @@ fn plans(config: &Config) -> Result<Vec<Plan>, Error> {
 /// When a setting makes no sense here, a workload fails, the guard refuses, or the run is interrupted; what was
 /// measured is then in `DIR.partial`.
 pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), Error> {
-    let config = fitted(config)?;
+    let (config, placement) = fitted(config)?;
     let interrupt = request.interrupt;
     let all = plans(&config)?;
     let guarding = config.guarding()?;
@@ -144,23 +144,23 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
             .push(case(&config, &all[*index], measured, &solo));
     }
     remarks(&config, &results, &mut summary);
+    placement
+        .into_iter()
+        .for_each(|remark| summary.note(remark));
     finished(folder, summary)
 }
 
-/// Completes the configuration with facts of this machine.
-fn fitted(config: &Config) -> Result<Config, Error> {
+/// Completes the configuration with facts of this machine; also returns remarks on the CPUs.
+fn fitted(config: &Config) -> Result<(Config, Vec<String>), Error> {
     config.check_real()?;
     let mut config = config.clone();
     let online = cpus::online()?;
     let usable = usable()?;
     let victim = [config.victim_cpu].into_iter().collect();
     check_usable("--victim-cpu", &victim, &usable)?;
-    if config.cpus.is_empty() {
-        config.cpus = usable
-            .iter()
-            .filter(|cpu| *cpu != config.victim_cpu)
-            .collect();
-    }
+    let (cpus, placement) =
+        beside_victim(&Root::system(), config.victim_cpu, &config.cpus, &usable);
+    config.cpus = cpus;
     if config.cpus.is_empty() {
         return Err(Error::BadInput(format!(
             "this process may run on one CPU only ({usable}): interference needs a second one for an aggressor"
@@ -171,7 +171,7 @@ fn fitted(config: &Config) -> Result<Config, Error> {
     config.size_buffers(&Root::system());
     let mut guards = config.guard.iter().chain(&config.long_guard);
     guards.try_for_each(|guard| guard.check_fits(&online))?;
-    Ok(config)
+    Ok((config, placement))
 }
 
 /// Raw samples of one case.

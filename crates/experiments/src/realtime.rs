@@ -10,8 +10,8 @@ mod xserver;
 
 use std::path::PathBuf;
 
-use memwarden_platform::Root;
 use memwarden_platform::cpus::{self, CpuSet};
+use memwarden_platform::{Root, topology};
 use memwarden_run::statistics::{ratio_of_medians, share_ci95};
 use memwarden_run::studies::realtime::{Case, NAME, Summary, Whole};
 use memwarden_run::{Aggressor, Metric, Sample, title};
@@ -162,6 +162,11 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
         let note = config.load_in_cache(load, load_memory, &Root::system());
         note.into_iter().for_each(|note| summary.note(note));
     }
+    if !config.load.is_empty() {
+        let remarks =
+            topology::remarks(&Root::system(), "the task", config.victim_cpu, &config.cpus);
+        remarks.into_iter().for_each(|remark| summary.note(remark));
+    }
     finished(folder, summary)
 }
 
@@ -174,8 +179,8 @@ fn fitted(config: &Config) -> Result<Config, Error> {
     let victim = [config.victim_cpu].into_iter().collect();
     check_usable("--victim-cpu", &victim, &usable)?;
     if config.cpus.is_empty() {
-        let second = usable.iter().find(|cpu| *cpu != config.victim_cpu);
-        config.cpus = second.into_iter().collect();
+        let beside = topology::beside(&Root::system(), config.victim_cpu, &usable);
+        config.cpus = beside.iter().take(1).collect();
     }
     if config.cpus.is_empty() && !config.load.is_empty() {
         return Err(Error::BadInput(format!(

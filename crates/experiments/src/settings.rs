@@ -5,8 +5,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use memwarden_platform::affinity;
 use memwarden_platform::cpus::{self, CpuSet};
+use memwarden_platform::{Root, affinity, topology};
 use memwarden_run::{Summary, Whole};
 use memwarden_sim::Platform;
 use serde::Serialize;
@@ -192,6 +192,31 @@ pub(crate) fn usable_or_first(cpu: usize, usable: &CpuSet) -> usize {
     }
 }
 
+/// The default CPU of a load beside `cpu`: `usual`, unless that shares a core with `cpu`, is in another package, or is one
+/// on which this process may not run.
+pub(crate) fn usual_or_beside(root: &Root, usual: usize, cpu: usize, usable: &CpuSet) -> usize {
+    usable_or_first(usual, &topology::beside(root, cpu, usable))
+}
+
+/// The CPUs of a load beside the victim's CPU, and remarks on them. `named` are those that the user named; without any,
+/// those of [`topology::beside`].
+pub(crate) fn beside_victim(
+    root: &Root,
+    victim_cpu: usize,
+    named: &CpuSet,
+    usable: &CpuSet,
+) -> (CpuSet, Vec<String>) {
+    const VICTIM: &str = "the victim";
+    let remarks = |cpus| topology::remarks(root, VICTIM, victim_cpu, cpus).into_iter();
+    if !named.is_empty() {
+        return (named.clone(), remarks(named).collect());
+    }
+    let cpus = topology::beside(root, victim_cpu, usable);
+    let left_out = topology::left_out(root, VICTIM, victim_cpu, &cpus, usable);
+    let remarks = remarks(&cpus).chain(left_out).collect();
+    (cpus, remarks)
+}
+
 /// Refuses an option with a CPU that is not online, or on which this process may not run.
 pub(crate) fn check_usable(option: &str, cpus: &CpuSet, usable: &CpuSet) -> Result<(), Error> {
     check_online(option, cpus)?;
@@ -305,6 +330,36 @@ pub(crate) mod tests {
         assert_eq!(usable_or_first(0, &cpus("2-3")), 2);
         assert_eq!(usable_or_first(0, &cpus("0-3")), 0);
         assert_eq!(usable_or_first(0, &CpuSet::default()), 0);
+    }
+
+    #[test]
+    fn the_default_load_is_not_on_the_victims_core_and_a_load_there_is_told() {
+        // Two cores of two threads each.
+        let machine = tempfile::tempdir().unwrap();
+        for (cpu, threads) in [(0, "0-1"), (1, "0-1"), (2, "2-3"), (3, "2-3")] {
+            let path = format!("sys/devices/system/cpu/cpu{cpu}/topology");
+            let topology = machine.path().join(path);
+            std::fs::create_dir_all(&topology).unwrap();
+            std::fs::write(topology.join("thread_siblings_list"), threads).unwrap();
+        }
+        let root = Root::at(machine.path());
+        let cpus = |text: &str| text.parse::<CpuSet>().unwrap();
+        let beside = |named: &str| beside_victim(&root, 0, &cpus(named), &cpus("0-3"));
+        let (default, remarks) = beside("");
+        assert_eq!(default, cpus("2-3"));
+        assert!(
+            remarks[0].contains("CPU1 (of the same core)"),
+            "{remarks:?}"
+        );
+        let (named, remarks) = beside("1-2");
+        assert_eq!(named, cpus("1-2"));
+        assert!(
+            remarks[0]
+                .starts_with("CPU1: a hardware thread of the same core as the victim's CPU0."),
+            "{remarks:?}"
+        );
+        assert_eq!(usual_or_beside(&root, 1, 0, &cpus("0-3")), 2);
+        assert_eq!(usual_or_beside(&root, 1, 2, &cpus("0-3")), 1);
     }
 
     #[test]

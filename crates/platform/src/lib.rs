@@ -47,6 +47,7 @@ pub mod task;
 pub mod text;
 pub mod text_or_bytes;
 pub mod throttle_thread;
+pub mod topology;
 pub mod units;
 pub mod usage;
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use memwarden_copies::cftu::{self, Copy, Session};
 use memwarden_platform::names::unknown;
-use memwarden_platform::{affinity, clock};
+use memwarden_platform::{Root, affinity, clock, topology};
 use memwarden_run::statistics::{Ratio, ratio_of_medians};
 use memwarden_run::studies::copy_breakeven::{Case, NAME, Summary, Whole};
 use memwarden_run::{Metric, Sample, title};
@@ -25,7 +25,10 @@ use super::{
 };
 use crate::pinned::Pinned;
 use crate::request::finished;
-use crate::settings::{check_sizes, check_within, not_empty, not_twice, two_cpus};
+use crate::settings::{
+    check_sizes, check_within, not_empty, not_twice, two_cpus, usable, usable_or_first,
+    usual_or_beside,
+};
 use crate::{Error, Interrupt, RunRequest, Settings};
 
 /// The parameter with cftu's threshold.
@@ -121,6 +124,19 @@ impl Settings for Config {
     const COMMAND: &str = "copy breakeven";
 
     const RENAMED: &[(&str, &str)] = &[("count", "repeat"), ("victim_runs", "victim_repeat")];
+
+    /// The CPUs are those of two cores, if this process may run on two.
+    fn for_native() -> Result<Self, Error> {
+        let config = Self::default();
+        let usable = usable()?;
+        let cpu = usable_or_first(config.cpu, &usable);
+        let victim_cpu = usual_or_beside(&Root::system(), config.victim_cpu, cpu, &usable);
+        Ok(Self {
+            cpu,
+            victim_cpu,
+            ..config
+        })
+    }
 
     /// The settings that suit the emulated machine.
     fn for_lab() -> Self {
@@ -258,6 +274,11 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
     let cases = summary.cases.iter();
     let note = note_cpu_parts(cases.map(|case| (case.title(), case.engine_share)));
     note.into_iter().for_each(|note| summary.note(note));
+    if victim.is_some() {
+        let copying = [config.cpu].into_iter().collect();
+        let remarks = topology::remarks(&Root::system(), "the victim", config.victim_cpu, &copying);
+        remarks.into_iter().for_each(|remark| summary.note(remark));
+    }
     summary.note(format!(
         "The engine wins from a size if, at that size and every larger measured one and in each direction, the 95 % \
          interval of its ratio to the CPU is below 1 and the engine made the copies. The engine's copies pinned their \

@@ -7,12 +7,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use memwarden_copies::cftu;
-use memwarden_platform::Root;
-use memwarden_platform::as_text;
-use memwarden_platform::clock;
 use memwarden_platform::counters::groups::Reading;
 use memwarden_platform::counters::{self, Counting};
 use memwarden_platform::names::unknown;
+use memwarden_platform::{Root, as_text, clock, topology};
 use memwarden_run::statistics::ratio_of_medians;
 use memwarden_run::studies::copy_pollution::{Case, NAME, Summary, Whole};
 use memwarden_run::{Metric, Sample, title};
@@ -26,7 +24,10 @@ use super::victim::Victim;
 use super::{Bench, Engine, Operation, Policies, note_cpu_parts};
 use crate::pinned::Pinned;
 use crate::request::finished;
-use crate::settings::{check_seed, check_within, not_empty, not_twice, two_cpus};
+use crate::settings::{
+    check_seed, check_within, not_empty, not_twice, two_cpus, usable, usable_or_first,
+    usual_or_beside,
+};
 use crate::{Error, Interrupt, RunRequest, Settings};
 
 /// The copies beside the application.
@@ -152,6 +153,20 @@ impl Settings for Config {
     const COMMAND: &str = "copy pollution";
 
     const RENAMED: &[(&str, &str)] = &[("count", "repeat")];
+
+    /// The CPUs are those of two cores, if this process may run on two.
+    fn for_native() -> Result<Self, Error> {
+        let config = Self::default();
+        let usable = usable()?;
+        let copy_cpu = usable_or_first(config.copy_cpu, &usable);
+        let application_cpu =
+            usual_or_beside(&Root::system(), config.application_cpu, copy_cpu, &usable);
+        Ok(Self {
+            copy_cpu,
+            application_cpu,
+            ..config
+        })
+    }
 
     /// The settings for the emulated machine, on which large inputs take long.
     fn for_lab() -> Self {
@@ -293,6 +308,15 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
     };
     bench.tell(&mut summary)?;
     note_shared_counters(&mut summary);
+    let copying = [config.copy_cpu].into_iter().collect();
+    topology::remarks(
+        &Root::system(),
+        "the application",
+        config.application_cpu,
+        &copying,
+    )
+    .into_iter()
+    .for_each(|remark| summary.note(remark));
     // Cases of the other systems have no engine share.
     let cases = summary.cases.iter();
     let note = note_cpu_parts(cases.map(|case| (case.title(), case.engine_share)));

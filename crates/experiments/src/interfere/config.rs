@@ -55,7 +55,8 @@ pub struct Config {
     #[serde(with = "or_empty")]
     #[schemars(with = "String")]
     pub aggressor_memory: Option<Size>,
-    /// The aggressors' CPUs: one aggressor runs on the last, two on the last two, and so on.
+    /// The aggressors' CPUs: one aggressor runs on the last, two on the last two, and so on. Empty means the other cores
+    /// of the victim's package.
     #[schemars(with = "String")]
     pub cpus: CpuSet,
     /// Guard settings; each is compared with no guard.

@@ -77,7 +77,7 @@ pub struct Config {
     /// Loads beside the task; each is measured separately.
     #[schemars(with = "Vec<String>")]
     pub load: Vec<Load>,
-    /// The load's CPUs; empty means the first CPU other than the task's.
+    /// The load's CPUs; empty means the first CPU of another core in the task's package.
     #[schemars(with = "String")]
     pub cpus: CpuSet,
     /// The load's buffer, if it has one; empty means the frame of a screen, or four times the last-level cache.

@@ -54,8 +54,8 @@ pub struct Args {
     /// An aggressor's buffer [default: as the victim's]
     #[arg(long, value_name = "SIZE")]
     aggressor_memory: Option<Size>,
-    /// CPUs of the aggressors: one aggressor runs on the last of these, two on the last two, ... [default: all but the
-    /// victim's]
+    /// CPUs of the aggressors: one aggressor runs on the last of these, two on the last two, ... [default: the other cores
+    /// of the victim's package]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuSet>,
     /// Guard budgets, each compared with no guard: MB,...[+spare|+ps][+reclaim], or events:N,...; with --on

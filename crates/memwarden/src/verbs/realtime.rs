@@ -67,7 +67,8 @@ pub struct Args {
     /// trace:FILE with --on sim:PLATFORM (repeatable)
     #[arg(long, value_name = "LOAD")]
     load: Option<Vec<Load>>,
-    /// CPUs of the load: a workload runs on each of them [default: the first CPU other than the task's]
+    /// CPUs of the load: a workload runs on each of them [default: the first CPU of another core
+    /// in the task's package]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuSet>,
     /// The load's buffer, if it has one [default: four times the last-level cache; a screen 8100 KiB; on lab 16M, on sim 64M]

@@ -48,7 +48,7 @@ pub(super) struct Args {
     /// The CPU on which the copies are made [default: 0]
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
-    /// The victim's CPU [default: 1]
+    /// The victim's CPU [default: 1, or the first of another core]
     #[arg(long, value_name = "CPU")]
     victim_cpu: Option<usize>,
     /// Which answer is the threshold: latency, cpu-time, slowdown

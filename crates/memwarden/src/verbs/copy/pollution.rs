@@ -41,7 +41,7 @@ pub(super) struct Args {
     /// The CPU on which the copies are made [default: 0]
     #[arg(long, value_name = "CPU")]
     copy_cpu: Option<usize>,
-    /// The application's CPU [default: 1]
+    /// The application's CPU [default: 1, or the first of another core]
     #[arg(long, value_name = "CPU")]
     application_cpu: Option<usize>,
     /// Seed of the applications' inputs [default: 1]
