@@ -428,6 +428,17 @@ fn remarks(config: &Config, results: &BTreeMap<usize, Measured>, summary: &mut S
             "The null regulator regulates nothing: the cases with a guard show the cost of the experiment itself.",
         );
     }
+    for (whose, which) in [(0, "the victim's"), (1, "an aggressor's")] {
+        let shares = results.values().filter_map(|one| one.remote_share[whose]);
+        let largest = shares.fold(0.0, f64::max);
+        if largest >= 0.01 {
+            summary.note(format!(
+                "Up to {:.0} % of {which} buffer was in the memory of other NUMA nodes than its CPU's: the figures include \
+                 remote accesses. numactl --membind=NODE memwarden ... allows the memory of one node only.",
+                largest * 100.0
+            ));
+        }
+    }
     let guarded = || results.values().flat_map(|measured| &measured.guarded);
     let counts_faults = results.values().any(|measured| {
         let settings = measured.settings.as_ref();
@@ -688,6 +699,31 @@ mod tests {
         gaps.guarded[1].counted.insert(1, counted(5000));
         let told = unrecorded(&with_core(core_of(&gaps, Some(10), true)));
         assert!(told[0].contains("2630 of 5000 periods of CPU1"), "{told:?}");
+    }
+
+    #[test]
+    fn remote_memory_is_told_by_whose_it_was() {
+        let of = |remote_share| Measured {
+            remote_share,
+            ..Measured::default()
+        };
+        let results = [
+            (0, of([Some(0.0), None])),
+            (1, of([Some(0.25), Some(0.001)])),
+            (2, of([Some(0.125), None])),
+        ];
+        let mut summary = Summary::new(NAME, "native");
+        remarks(&Config::default(), &results.into(), &mut summary);
+        let told: Vec<_> = summary
+            .notes
+            .iter()
+            .filter(|note| note.contains("NUMA"))
+            .collect();
+        assert_eq!(told.len(), 1);
+        assert!(
+            told[0].starts_with("Up to 25 % of the victim's buffer was"),
+            "{told:?}"
+        );
     }
 
     #[test]

@@ -167,6 +167,9 @@ pub struct Outcome {
     pub pages: Option<u64>,
     /// Minor page faults in the run, as the kernel counted them.
     pub page_faults: u64,
+    /// Share of the buffer on other NUMA nodes than the CPU's; `null` on a machine with one node, and
+    /// for fresh pages.
+    pub remote_share: Option<f64>,
     /// The requested pace.
     pub rate_mib_s: Option<f64>,
     /// Cost of the measurement itself.
@@ -185,6 +188,8 @@ trait Load {
     fn pass(&self) -> u64;
     /// Touches exactly `units` units, at most [`Load::most`].
     fn step(&mut self, units: u64) -> Result<()>;
+    /// Share of the buffer on other NUMA nodes than the CPU's; none if there is one node, or no lasting buffer.
+    fn remote_share(&self) -> Option<f64>;
     /// Checks that memory has the expected contents.
     fn verify(&self) -> Result<()>;
     /// Time of a unit without memory traffic, nanoseconds.
@@ -202,6 +207,8 @@ pub trait Pass {
     fn bytes(&self) -> u64;
     /// Minimum page faults of a pass.
     fn faults(&self) -> u64;
+    /// Share of the buffer on other NUMA nodes than the CPU's; none if there is one node, or no lasting buffer.
+    fn remote_share(&self) -> Option<f64>;
     /// Checks that memory has the expected contents.
     ///
     /// # Errors
@@ -226,6 +233,10 @@ impl<L: Load> Pass for L {
 
     fn faults(&self) -> u64 {
         if L::UNIT == "page" { self.pass() } else { 0 }
+    }
+
+    fn remote_share(&self) -> Option<f64> {
+        Load::remote_share(self)
     }
 
     fn check(&self) -> Result<()> {
@@ -367,10 +378,15 @@ fn drive<L: Load>(
         ns_per_line: ratio(elapsed_ns, bytes) * f64::from(u32::try_from(LINE_BYTES).expect("64")),
         pages,
         page_faults,
+        remote_share: Load::remote_share(&load),
         rate_mib_s: config.rate_mib_s,
         measuring_cost: MeasuringCost::new(looks, loop_ns_per_touch, elapsed_ns),
     })
 }
+
+/// Time that a late load may make up for: a few ticks of the scheduler. A longer stall, such as that of a stopped process,
+/// would be followed by a burst far above the pace.
+const MAKES_UP_NS: u64 = 10_000_000;
 
 /// Due times of the units.
 struct Pace {
@@ -384,10 +400,6 @@ impl Pace {
         sched::no_timer_slack()?;
         let ns_per_unit = ratio(unit_bytes, 1 << 20) * 1e9 / rate_mib_s;
         // A step every 1/4 ms: fine compared with the guard's period of 1 ms, while
-/// Time that a late load may make up for: a few ticks of the scheduler. A longer stall, such as that of a stopped process,
-/// would be followed by a burst far above the pace.
-const MAKES_UP_NS: u64 = 10_000_000;
-
         // a sleep of about 5 us is still a small part of it.
         // The conversion saturates, as intended.
         let units_a_step = ((250_000.0 / ns_per_unit) as u64).max(1);
@@ -420,6 +432,8 @@ const MAKES_UP_NS: u64 = 10_000_000;
         if now <= due + MAKES_UP_NS {
             return due;
         }
+        self.begin_ns += now - due;
+        now
     }
 }
 
@@ -432,8 +446,6 @@ fn nanoseconds(time: Duration) -> u64 {
 pub static DESCRIPTOR: Descriptor = Descriptor {
     name: "bandwidth",
     help: "Moves memory: touches one word of every line, and reports the bandwidth",
-        self.begin_ns += now - due;
-        now
     limits: &[Limit {
         option: "-i",
         least: 0,
@@ -538,18 +550,6 @@ mod tests {
     }
 
     #[test]
-    fn impossible_runs_are_refused() {
-        let masked = BufferConfig {
-            bank_mask: Some(0x40),
-            ..Default::default()
-        };
-        let read = || Access::Buffer(&read::KIND);
-        for (config, why) in [
-            (
-                Config {
-                    rate_mib_s: Some(0.0),
-                    ..config(read(), 64, 1)
-    #[test]
     fn a_load_makes_up_for_a_short_delay_and_not_for_a_stall() {
         // 1000 units a second.
         let mut pace = Pace {
@@ -569,6 +569,18 @@ mod tests {
         assert_eq!(pace.due(1011, later), later + 1000 * ms);
     }
 
+    #[test]
+    fn impossible_runs_are_refused() {
+        let masked = BufferConfig {
+            bank_mask: Some(0x40),
+            ..Default::default()
+        };
+        let read = || Access::Buffer(&read::KIND);
+        for (config, why) in [
+            (
+                Config {
+                    rate_mib_s: Some(0.0),
+                    ..config(read(), 64, 1)
                 },
                 "above 0",
             ),

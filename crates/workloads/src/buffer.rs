@@ -5,7 +5,7 @@
 
 use memwarden_platform::mapping::{Mapping, page_bytes};
 use memwarden_platform::units::size_text;
-use memwarden_platform::{Root, free_memory, pagemap};
+use memwarden_platform::{Root, affinity, free_memory, pagemap, topology};
 
 use crate::{Error, LINE_BYTES, Result};
 
@@ -117,6 +117,15 @@ impl BufferConfig {
         }
         Ok(lines)
     }
+}
+
+/// The share of the mapping's pages on other NUMA nodes than that of this thread's CPU; none on a machine with one node.
+///
+/// A first touch takes a page of the own node, but Linux takes one of the next node rather than drop cached files.
+pub(crate) fn remote_share(mapping: &Mapping) -> Option<f64> {
+    let first = mapping.start().addr() as u64;
+    let range = first..first + mapping.bytes() as u64;
+    topology::remote_share(&Root::system(), affinity::current().ok()?, range)
 }
 
 /// Lines of a buffer, as runs of `run` consecutive ones with a distance of `stride`.

@@ -10,7 +10,7 @@ use memwarden_platform::{affinity, clock};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::buffer::Lines;
+use crate::buffer::{Lines, remote_share};
 use crate::splitmix::SplitMix;
 use crate::{
     BufferConfig, Descriptor, Error, LINE_BYTES, Limit, MeasuringCost, Observer, Placement, Result,
@@ -75,6 +75,8 @@ pub struct Outcome {
     pub mib_s: f64,
     /// Sum of the numbers of the visited lines, which is verified.
     pub readsum: u64,
+    /// Share of the buffer on other NUMA nodes than the CPU's; `null` on a machine with one node.
+    pub remote_share: Option<f64>,
     /// Bytes of the buffer in transparent huge pages, for the remarks.
     #[serde(skip)]
     pub huge_bytes: u64,
@@ -202,7 +204,8 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
         mb_s: mib_s * f64::from(1 << 20) / 1e6,
         mib_s,
         readsum: (lines * (lines - 1) / 2).wrapping_mul(iterations),
-        // After the chase: the kernel may have merged pages during it.
+        // After the chase: the kernel may have moved and merged pages during it.
+        remote_share: remote_share(&mapping),
         huge_bytes: mapping.huge_bytes(),
         measuring_cost: MeasuringCost::new(clock_reads, loop_ns_per_touch, elapsed_ns),
     })

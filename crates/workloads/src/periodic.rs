@@ -75,6 +75,8 @@ pub struct Outcome {
     pub jobs: Vec<Job>,
     /// Minor page faults of all jobs, as the kernel counted them.
     pub page_faults: u64,
+    /// Mean share of the frames on other NUMA nodes than the CPU's; `null` on a machine with one node.
+    pub remote_share: Option<f64>,
 }
 
 /// Release times and deadlines.
@@ -231,6 +233,11 @@ pub fn run(config: &Config, stop: &Stop, first_miss: &FirstMiss) -> Result<Outco
         misses: skipped + jobs.iter().filter(|job| job.missed).count() as u64,
         jobs,
         page_faults,
+        remote_share: frames
+            .iter()
+            .map(|frame| frame.remote_share())
+            .sum::<Option<f64>>()
+            .map(|sum| sum / frames.len() as f64),
     })
 }
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Remarks on a figure: whether it is of memory or of a cache, and what else it includes.
 
-use memwarden_platform::cache;
 use memwarden_platform::units::size_text;
-use memwarden_platform::{Root, mapping};
+use memwarden_platform::{Root, cache, mapping, topology};
 
 use crate::bandwidth::Access;
-use crate::{BufferConfig, LINE_BYTES, latency};
+use crate::{BufferConfig, LINE_BYTES, Placement, latency};
 
 /// Multiple of the last-level cache from which a buffer counts as memory: of lines touched in order or at random, at
 /// most a quarter can still be in the cache.
@@ -35,6 +34,51 @@ pub fn latency(root: &Root, config: &latency::Config, outcome: &latency::Outcome
         remarks.extend(tlb_misses(buffer.bytes as u64, outcome.huge_bytes, page));
     }
     remarks
+}
+
+/// A remark on a buffer of which this share is on other NUMA nodes than that of `cpu`.
+#[must_use]
+pub fn remote_memory(root: &Root, cpu: usize, remote_share: Option<f64>) -> Option<String> {
+    let percent = (remote_share? * 100.0).round();
+    if percent < 1.0 {
+        return None;
+    }
+    let node = topology::node(root, cpu)?;
+    Some(format!(
+        "{percent:.0} % of the buffer is in the memory of other NUMA nodes than CPU{cpu}'s node {node}: remote accesses are \
+         part of the figure (numactl --membind={node} allows local memory only)"
+    ))
+}
+
+/// A remark on a figure under SCHED_FIFO, of a loop that never sleeps: for a part of each second the kernel runs other
+/// tasks instead.
+#[must_use]
+pub fn pauses(root: &Root, cpu: usize, placement: &Placement) -> Option<String> {
+    placement.fifo_priority?;
+    // Linux 6.12 and later, on kernels that tell: nanoseconds.
+    let server = format!("/sys/kernel/debug/sched/fair_server/cpu{cpu}");
+    let of_server = |file| root.number(&format!("{server}/{file}"));
+    if let Some((runtime, period)) = of_server("runtime").zip(of_server("period")) {
+        return (runtime > 0).then(|| {
+            format!(
+                "SCHED_FIFO: for {} ms of each {} ms the fair server runs ordinary tasks that wait for CPU{cpu}: such pauses \
+                 are part of the figure (echo 0 >{server}/runtime prevents them)",
+                runtime / 1_000_000,
+                period / 1_000_000
+            )
+        });
+    }
+    let number = |file| root.number(&format!("/proc/sys/kernel/{file}"));
+    let (runtime, period) = number("sched_rt_runtime_us").zip(number("sched_rt_period_us"))?;
+    (0..period).contains(&runtime).then(|| {
+        format!(
+            "SCHED_FIFO: for {} ms of each {} ms the kernel stops real-time tasks (from Linux 6.12 on, only if ordinary \
+             tasks wait for CPU{cpu}): such pauses are part of the figure (before 6.12, sysctl \
+             kernel.sched_rt_runtime_us=-1 prevents them)",
+            (period - runtime) / 1000,
+            period / 1000
+        )
+    })
 }
 
 /// The part of TLB misses in a figure of random places in a buffer, of which `huge_bytes` are in transparent huge pages
@@ -222,6 +266,73 @@ mod tests {
         };
         assert_eq!(remarks(1).len(), 1);
         assert!(remarks(64)[1].contains("from memory"));
+    }
+
+    fn write(folder: &tempfile::TempDir, path: &str, text: &str) {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn pauses_of_real_time_tasks_are_told_with_what_prevents_them() {
+        let machine = tempfile::tempdir().unwrap();
+        let root = Root::at(machine.path());
+        let under = |fifo_priority| {
+            let placement = Placement {
+                fifo_priority,
+                ..Placement::default()
+            };
+            pauses(&root, 2, &placement)
+        };
+        assert_eq!(under(Some(50)), None);
+        write(&machine, "proc/sys/kernel/sched_rt_period_us", "1000000\n");
+        for (runtime, told) in [
+            ("950000\n", true),
+            ("0", true),
+            ("1000000", false),
+            ("-1", false),
+        ] {
+            write(&machine, "proc/sys/kernel/sched_rt_runtime_us", runtime);
+            assert_eq!(under(Some(50)).is_some(), told, "{runtime}");
+            assert_eq!(under(None), None);
+        }
+        write(&machine, "proc/sys/kernel/sched_rt_runtime_us", "950000");
+        let said = under(Some(1)).unwrap();
+        assert!(
+            said.starts_with(
+                "SCHED_FIFO: for 50 ms of each 1000 ms the kernel stops real-time tasks"
+            ),
+            "{said}"
+        );
+        // What the kernel's own server reports counts.
+        let server = "sys/kernel/debug/sched/fair_server/cpu2";
+        write(&machine, &format!("{server}/period"), "1000000000");
+        write(&machine, &format!("{server}/runtime"), "40000000");
+        let said = under(Some(1)).unwrap();
+        assert!(
+            said.starts_with("SCHED_FIFO: for 40 ms of each 1000 ms the fair server"),
+            "{said}"
+        );
+        write(&machine, &format!("{server}/runtime"), "0");
+        assert_eq!(under(Some(1)), None);
+    }
+
+    #[test]
+    fn remote_memory_is_told_and_a_page_of_a_neighbour_is_not() {
+        let machine = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(machine.path().join("sys/devices/system/cpu/cpu9/node1")).unwrap();
+        let root = Root::at(machine.path());
+        let said = |share| remote_memory(&root, 9, share);
+        assert_eq!(
+            said(Some(0.374)).unwrap(),
+            "37 % of the buffer is in the memory of other NUMA nodes than CPU9's node 1: remote accesses are part of the \
+             figure (numactl --membind=1 allows local memory only)"
+        );
+        assert_eq!(
+            (said(Some(0.004)), said(Some(0.0)), said(None)),
+            (None, None, None)
+        );
     }
 
     #[test]

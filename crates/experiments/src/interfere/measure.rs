@@ -30,9 +30,18 @@ pub(super) struct Measured {
     pub settings: Option<(String, Settings)>,
     /// The guard's recording of each repeat.
     pub guarded: Vec<Guarded>,
+    /// The largest share of a buffer on other NUMA nodes than its CPU's: of the victim, and of the aggressors.
+    pub remote_share: [Option<f64>; 2],
 }
 
 impl Measured {
+    /// Takes the share of remote memory from the victim's result (0) or an aggressor's (1).
+    fn note_remote(&mut self, whose: usize, result: &Value) {
+        let share = result.get("remote_share").and_then(Value::as_f64);
+        let largest = &mut self.remote_share[whose];
+        *largest = largest.into_iter().chain(share).reduce(f64::max);
+    }
+
     /// The median over the repeats of a share of the guard's, by core.
     pub fn share(
         &self,
@@ -143,12 +152,15 @@ fn repeat(
     aggressors.iter_mut().for_each(Child::tell_to_end);
     for (child, aggressor) in aggressors.into_iter().zip(&mut measured.aggressors) {
         let result = child.collect()?;
+        measured.note_remote(1, &result);
+        let aggressor = &mut measured.aggressors[number];
         on_its_cpu(&aggressor.kind, aggressor.cpu, &result)?;
         aggressor
             .mib_s
             .push(figure(&aggressor.kind, "mib_s", &result)?);
     }
     on_its_cpu(&config.victim, config.victim_cpu, &result)?;
+    measured.note_remote(0, &result);
     measured.victim.push(match config.victim {
         Workload::Program(_) => job_times(&config.victim, &result)?,
         _ => vec![figure(&config.victim, config.victim.metric().0, &result)?],

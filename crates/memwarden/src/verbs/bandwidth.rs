@@ -80,13 +80,23 @@ pub fn run(args: Args) -> Result<ExitCode> {
         interval: args.interval.map(Time::duration),
     };
     let outcome = bandwidth::run(&config, &signals.stop, &mut reporter)?;
-    let notes = remarks::bandwidth(
-        &Root::system(),
+    let root = Root::system();
+    let mut notes = remarks::bandwidth(
+        &root,
         outcome.cpu,
         &config.access,
         &config.buffer,
         outcome.footprint_bytes,
     );
+    notes.extend(remarks::remote_memory(
+        &root,
+        outcome.cpu,
+        outcome.remote_share,
+    ));
+    // A paced load sleeps: the kernel has time for other tasks.
+    if config.rate_mib_s.is_none() {
+        notes.extend(remarks::pauses(&root, outcome.cpu, &config.placement));
+    }
 
     if args.workload.json {
         let settings = args.workload.settings();

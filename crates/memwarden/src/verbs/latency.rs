@@ -71,7 +71,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
         seed: args.seed,
     };
     let outcome = latency::run(&config, &signals.stop, &mut reporter)?;
-    let notes = remarks::latency(&Root::system(), &config, &outcome);
+    let root = Root::system();
+    let mut notes = remarks::latency(&root, &config, &outcome);
+    notes.extend(remarks::remote_memory(
+        &root,
+        outcome.cpu,
+        outcome.remote_share,
+    ));
+    notes.extend(remarks::pauses(&root, outcome.cpu, &config.placement));
 
     if args.workload.json {
         let settings = args.workload.settings();

@@ -134,13 +134,19 @@ pub fn run(args: Args) -> Result<ExitCode> {
     } else {
         periodic::run(&config, &signals.stop, &first_miss)?
     };
-    let notes = remarks::bandwidth(
-        &Root::system(),
+    let root = Root::system();
+    let mut notes = remarks::bandwidth(
+        &root,
         outcome.cpu,
         &config.access,
         &config.buffer,
         outcome.frame_bytes * outcome.frames,
     );
+    notes.extend(remarks::remote_memory(
+        &root,
+        outcome.cpu,
+        outcome.remote_share,
+    ));
     if args.json {
         let line = Line::Result(Box::new(Figures {
             workload: DESCRIPTOR.name,

@@ -7,7 +7,7 @@ use memwarden_platform::clock;
 use memwarden_platform::mapping::Mapping;
 
 use super::{INITIAL, Kind, Load};
-use crate::buffer::Lines;
+use crate::buffer::{Lines, remote_share};
 use crate::{BufferConfig, Error, LINE_BYTES, Result, ratio};
 
 /// Lines between checks of `stop`: 256 KiB, about 10 us of fast memory and a few
@@ -17,7 +17,7 @@ const LINES_A_STEP: u64 = 4096;
 pub(super) struct Arrays {
     kind: &'static Kind,
     /// Owns the memory of `starts`.
-    _mapping: Mapping,
+    mapping: Mapping,
     starts: [*mut u64; 3],
     lines: Lines,
     stride: usize,
@@ -55,7 +55,7 @@ impl Arrays {
             [0, 1, 2].map(|array| mapping.start().wrapping_add(array * apart).cast::<u64>());
         let arrays = Self {
             kind,
-            _mapping: mapping,
+            mapping,
             starts,
             stride: config.stride / size_of::<u64>(),
             lines,
@@ -113,6 +113,10 @@ impl Load for Arrays {
             };
         }
         Ok(())
+    }
+
+    fn remote_share(&self) -> Option<f64> {
+        remote_share(&self.mapping)
     }
 
     fn verify(&self) -> Result<()> {

@@ -75,6 +75,10 @@ impl Load for FreshPages {
         mapping.unmap()
     }
 
+    fn remote_share(&self) -> Option<f64> {
+        None
+    }
+
     fn verify(&self) -> Result<()> {
         Ok(())
     }

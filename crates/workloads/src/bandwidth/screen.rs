@@ -9,6 +9,7 @@ use memwarden_platform::mapping::Mapping;
 use memwarden_platform::units::size_text;
 
 use super::Load;
+use crate::buffer::remote_share;
 use crate::{BufferConfig, Descriptor, Error, LINE_BYTES, Result, ratio};
 
 /// Bytes of a row of pixels: 1920 pixels of 4 bytes.
@@ -128,6 +129,10 @@ impl Load for Screen {
             self.done += 1;
         }
         Ok(())
+    }
+
+    fn remote_share(&self) -> Option<f64> {
+        remote_share(&self.mapping)
     }
 
     fn verify(&self) -> Result<()> {
