@@ -164,7 +164,8 @@ impl Workload {
                 option("-t", "0".into());
                 option("-i", iterations.to_string());
             }
-            (_, Until::Told) => option("-i", u32::MAX.to_string()),
+            // Without a number of laps, an incomplete lap counts.
+            (_, Until::Told) => option("-i", "0".into()),
             (_, Until::Iterations(iterations)) => option("-i", iterations.to_string()),
         }
         words.push("--json".into());

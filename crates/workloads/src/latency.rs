@@ -26,7 +26,7 @@ pub struct Config {
     pub placement: Placement,
     /// Visit lines in address order instead of random order.
     pub sequential: bool,
-    /// Visits of every line; `None` runs until stopped.
+    /// Visits of every line; `None` runs until stopped, and then counts the incomplete lap, too.
     pub iterations: Option<u64>,
     /// Time limit: the lap during which it passes is the last one.
     pub within: Option<Duration>,
@@ -63,7 +63,7 @@ pub struct Outcome {
     pub lines: u64,
     /// Complete iterations.
     pub iterations: u64,
-    /// Total loads.
+    /// Total loads, those of a counted incomplete iteration included.
     pub loads: u64,
     /// Total time.
     pub elapsed_ns: u64,
@@ -134,7 +134,8 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
     };
     let (starts, sum_of_cycle) = link(&mapping, config.buffer.stride, &chosen, &next, config.mlp);
     let lines = u64::from(lines);
-    drop((chosen, next));
+    // Without a number of laps the last one may be incomplete, and the order tells which lines it visited.
+    let order = config.iterations.is_none().then_some((chosen, next));
 
     let steps_a_lap = lines / config.mlp as u64;
     let mut at = starts;
@@ -157,6 +158,7 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
     let laps_a_look = (LOADS_A_LOOK / lines).max(1);
     let (mut iterations, mut sum) = (0, 0_u64);
     let (mut elapsed_ns, mut clock_reads) = (0, 1);
+    let mut part = Part::default();
     let begin = clock::now_ns();
     'laps: while iterations < total && elapsed_ns < within_ns && !stop.requested() {
         let laps = laps_a_look.min(total - iterations);
@@ -167,7 +169,18 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
             of_laps = of_laps.wrapping_add(chase(piece));
             steps -= piece;
             if steps > 0 && stop.requested() {
-                // An incomplete lap does not count.
+                // With a number of laps, an incomplete one does not count.
+                if let Some((chosen, next)) = &order {
+                    elapsed_ns = clock::now_ns() - begin;
+                    clock_reads += 1;
+                    let done = laps * steps_a_lap - steps;
+                    iterations += done / steps_a_lap;
+                    sum = sum.wrapping_add(of_laps);
+                    let line = |place: u32| {
+                        mapping.start().addr() + chosen.at(place as usize) * config.buffer.stride
+                    };
+                    part = Part::of(next, line, warm_steps, done % steps_a_lap, steps_a_lap);
+                }
                 break 'laps;
             }
         }
@@ -178,18 +191,21 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
         observer.done(ratio(iterations, total).max(ratio(elapsed_ns, within_ns)))?;
     }
 
-    if iterations == 0 {
+    let loads = iterations * lines + part.loads;
+    if loads == 0 {
         return Err(Error::Invalid(
             "stopped before the first iteration was complete: nothing was measured".into(),
         ));
     }
     let warm_is_wrong = warm_steps == steps_a_lap && warm != sum_of_cycle;
-    if warm_is_wrong || sum != sum_of_cycle.wrapping_mul(iterations) {
+    let expected = sum_of_cycle
+        .wrapping_mul(iterations)
+        .wrapping_add(part.addresses);
+    if warm_is_wrong || sum != expected {
         return Err(Error::Invalid(
             "the chase did not visit every line the same number of times: figures withheld".into(),
         ));
     }
-    let loads = iterations * lines;
     let latency_ns = ratio(elapsed_ns, loads) * config.mlp_as_f64();
     let bytes = loads * LINE_BYTES as u64;
     let mib_s = mib_s(bytes, elapsed_ns);
@@ -203,12 +219,55 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
         latency_ns,
         mb_s: mib_s * f64::from(1 << 20) / 1e6,
         mib_s,
-        readsum: (lines * (lines - 1) / 2).wrapping_mul(iterations),
+        readsum: (lines * (lines - 1) / 2)
+            .wrapping_mul(iterations)
+            .wrapping_add(part.numbers),
         // After the chase: the kernel may have moved and merged pages during it.
         remote_share: remote_share(&mapping),
         huge_bytes: mapping.huge_bytes(),
         measuring_cost: MeasuringCost::new(clock_reads, loop_ns_per_touch, elapsed_ns),
     })
+}
+
+/// What an incomplete lap visits.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Part {
+    loads: u64,
+    /// Sum of the lines' addresses.
+    addresses: u64,
+    /// Sum of the lines' numbers.
+    numbers: u64,
+}
+
+impl Part {
+    /// The chases start `steps_a_lap` lines apart on the cycle `next`, and have gone on by `before` lines. Each goes over
+    /// `steps` more.
+    fn of(
+        next: &[u32],
+        address: impl Fn(u32) -> usize,
+        before: u64,
+        steps: u64,
+        steps_a_lap: u64,
+    ) -> Self {
+        let mut part = Self::default();
+        if steps == 0 {
+            return part;
+        }
+        let mut number = 0;
+        // How far the line is behind the place where the nearest chase before it begins: 0 is the first line that it
+        // visits.
+        let mut behind = (2 * steps_a_lap - 1 - before % steps_a_lap) % steps_a_lap;
+        for _ in next {
+            if behind < steps {
+                part.loads += 1;
+                part.addresses = part.addresses.wrapping_add(address(number) as u64);
+                part.numbers = part.numbers.wrapping_add(u64::from(number));
+            }
+            behind = (behind + 1) % steps_a_lap;
+            number = next[number as usize];
+        }
+        part
+    }
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -478,6 +537,65 @@ mod tests {
         run(&config, &Stop::new(), &mut told).unwrap();
         assert!(told.expected.is_some_and(|time| !time.is_zero()));
         assert_eq!(told.done, [0.25, 0.5, 0.75, 1.0]);
+    }
+
+    #[test]
+    fn an_incomplete_lap_visits_what_the_chases_visit() {
+        for (lines, mlp, before) in [(12, 1, 12), (12, 3, 4), (96, 4, 5), (90, 3, 31)] {
+            let bytes = lines as usize * LINE_BYTES;
+            let mapping = Mapping::anonymous(bytes).unwrap();
+            let next = sattolo(lines, 7);
+            let all = Lines::all(lines as usize);
+            let (mut at, _) = link(&mapping, LINE_BYTES, &all, &next, mlp);
+            let steps_a_lap = u64::from(lines) / mlp as u64;
+            // SAFETY: the lines are linked into one cycle within the mapping.
+            let mut chase = |steps| unsafe { CHASES[mlp - 1](&mut at, steps) };
+            chase(before);
+            let mut gone = before;
+            for steps in 0..steps_a_lap {
+                let address = |place| mapping.start().addr() + place as usize * LINE_BYTES;
+                let part = Part::of(&next, address, gone, steps, steps_a_lap);
+                assert_eq!(part.loads, steps * mlp as u64);
+                assert_eq!(part.addresses, chase(steps), "{lines} {mlp} {gone} {steps}");
+                let first = mapping.start().addr() as u64;
+                let numbers = (part.addresses - part.loads * first) / LINE_BYTES as u64;
+                assert_eq!(part.numbers, numbers);
+                gone += steps;
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_number_of_laps_an_incomplete_one_counts() {
+        struct EndsSoon(Stop);
+        impl Observer for EndsSoon {
+            fn started(&mut self) -> Result<()> {
+                let stop = self.0.clone();
+                std::thread::spawn(move || {
+                    std::thread::sleep(Duration::from_millis(1));
+                    stop.request();
+                });
+                Ok(())
+            }
+        }
+        // A lap of three pieces.
+        let config = Config {
+            buffer: BufferConfig {
+                bytes: 192 << 20,
+                ..Default::default()
+            },
+            sequential: true,
+            iterations: None,
+            ..Default::default()
+        };
+        // On a busy machine the thread may be faster than the first look at the stop.
+        let outcome = (0..20).find_map(|_| {
+            let stop = Stop::new();
+            run(&config, &stop, &mut EndsSoon(stop.clone())).ok()
+        });
+        let outcome = outcome.expect("nothing was measured");
+        assert!(outcome.loads > 0 && outcome.loads % LOADS_A_PIECE == 0);
+        assert_eq!(outcome.iterations, outcome.loads / outcome.lines);
     }
 
     #[test]
