@@ -297,7 +297,13 @@ impl Child {
     pub fn check(&mut self) -> Result<(), Error> {
         match self.process.try_wait() {
             Ok(None) => Ok(()),
-            Ok(Some(status)) => Err(self.broken(format!("ended by itself ({status})"))),
+            Ok(Some(status)) if status.success() => Err(self.broken(format!(
+                "ended by itself before the measurement did ({status})"
+            ))),
+            Ok(Some(_)) => {
+                let reason = self.last_words();
+                Err(self.broken(reason))
+            }
             Err(source) => Err(Error::process("watching", &self.what, source)),
         }
     }
@@ -306,6 +312,17 @@ impl Child {
     pub fn id(&self) -> u32 {
         self.process.id()
     }
+    /// Ends workloads that ran beside a measurement: tells all to end, so that they end at the same time;
+    /// [`Child::collect`] waits.
+    ///
+    /// # Errors
+    /// When one has already ended: the measurement had a smaller load than its result would say.
+    pub(crate) fn end_all(children: &mut [Self]) -> Result<(), Error> {
+        children.iter_mut().try_for_each(Self::check)?;
+        children.iter_mut().for_each(Self::tell_to_end);
+        Ok(())
+    }
+
 
     /// Tells the workload to end and returns what it printed.
     ///
@@ -531,6 +548,36 @@ mod tests {
     fn a_small_budget_gives_more_time_and_is_named() {
         let buffer = Size::kib(60 << 10);
         let budget = Budget::of(&a_guard(), 1, buffer).unwrap();
+    #[test]
+    fn a_load_that_ended_before_the_measurement_is_an_error() {
+        for (line, how) in [
+            (
+                "exit 0",
+                "bandwidth: ended by itself before the measurement did (exit status: 0)",
+            ),
+            (
+                "kill -9 $$",
+                "bandwidth: was killed by signal 9 (out of memory?)",
+            ),
+            ("echo memwarden: no >&2; exit 7", "bandwidth: no"),
+        ] {
+            let mut children = [shell("exec sleep 1000"), shell(line)];
+            children[1].process.wait().unwrap();
+            let ended = Child::end_all(&mut children).unwrap_err();
+            assert_eq!(ended.to_string(), how);
+        }
+        let mut running = [shell(
+            "trap 'echo {}; exit 0' TERM; echo >&0; while :; do sleep 0.01; done",
+        )];
+        running[0]
+            .wait_ready(Duration::from_secs(60), &Interrupt::default())
+            .unwrap();
+        Child::end_all(&mut running).unwrap();
+        for child in running {
+            child.collect().unwrap();
+        }
+    }
+
         // 10 lines of 64 bytes for each ms.
         assert_eq!(budget.mib_s, 640_000.0 / f64::from(1 << 20));
         assert_eq!(Budget::of(&a_guard(), 2, buffer), None);

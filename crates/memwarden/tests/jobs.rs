@@ -566,3 +566,39 @@ fn an_interrupted_experiment_leaves_nothing_of_the_program() {
         assert!(is_gone(group), "{signal:?}: a process is left");
     }
 }
+
+/// A victim that ends the aggressor beside it, and waits until it has ended. The pattern does not match this script.
+const ENDS_AGGRESSOR: &str = "cmd: set -- $(cat /proc/$PPID/stat); \
+    for p in $(cat /proc/$4/task/*/children); do \
+      if tr '\\0' ' ' </proc/$p/cmdline | grep -q ' bandwidth -a[ ]read '; then \
+        kill $p; until grep -q '^State:.Z' /proc/$p/status; do :; done; \
+      fi; \
+    done";
+
+#[test]
+fn an_aggressor_or_a_load_that_ends_early_ends_the_experiment() {
+    if cpus::online().unwrap().len() < 2 {
+        println!("skipped: one CPU");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (verb, options) in [
+        (
+            "interfere",
+            "--victim-iterations 1 --aggressors bandwidth:read --aggressor-memory 64K",
+        ),
+        (
+            "realtime",
+            "--jobs 1 --period 20ms --deadline 20ms --no-rt --load bandwidth:read --load-memory 64K",
+        ),
+    ] {
+        let out = folder.path().join(verb);
+        let mut words = vec![verb, "--victim", ENDS_AGGRESSOR, "--jobs-by", "exit"];
+        words.extend(["--victim-cpu", "0", "--cpus", "1", "--repeat", "1"]);
+        words.extend(["--settle", "1ms", "--out", out.to_str().unwrap()]);
+        words.extend(options.split(' '));
+        let said = refusal(&words);
+        assert!(said.contains("ended by itself"), "{verb}: {said}");
+        assert!(!out.exists(), "{verb}");
+    }
+}

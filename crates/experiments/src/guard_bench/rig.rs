@@ -185,7 +185,7 @@ impl<'a> Rig<'a> {
         std::thread::sleep(periods * period);
         let recording = recorder.stop()?;
         let after = self.session.regulator().statistics()?;
-        children.iter_mut().for_each(Child::tell_to_end);
+        Child::end_all(&mut children)?;
         for child in children {
             child.collect()?;
         }
@@ -226,7 +226,7 @@ impl<'a> Rig<'a> {
         }
         let after = guard.statistics()?;
         let bytes_per_event = guard.settings()?.control.bytes_per_event;
-        children.iter_mut().for_each(Child::tell_to_end);
+        Child::end_all(&mut children)?;
         let mut load_events = BTreeMap::new();
         for (child, load) in children.into_iter().zip(loads) {
             let result = child.collect()?;

@@ -149,8 +149,8 @@ fn repeat(
         measured.guarded.push(watch.end(guard)?);
     }
 
-    aggressors.iter_mut().for_each(Child::tell_to_end);
-    for (child, aggressor) in aggressors.into_iter().zip(&mut measured.aggressors) {
+    Child::end_all(&mut aggressors)?;
+    for (number, child) in aggressors.into_iter().enumerate() {
         let result = child.collect()?;
         measured.note_remote(1, &result);
         let aggressor = &mut measured.aggressors[number];

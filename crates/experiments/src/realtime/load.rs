@@ -301,7 +301,7 @@ fn end_workloads(
     cpus: &[usize],
     mut children: Vec<Child>,
 ) -> Result<Vec<Option<f64>>, Error> {
-    children.iter_mut().for_each(Child::tell_to_end);
+    Child::end_all(&mut children)?;
     let mut rates = Vec::new();
     for (child, &cpu) in children.into_iter().zip(cpus) {
         let result = child.collect()?;
