@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use memwarden_guard::Settings;
 use memwarden_guard::units::mib_s;
 use memwarden_platform::cpus::CpuSet;
-use memwarden_platform::process::{begin_on, end_with_us};
+use memwarden_platform::file_limit;
+use memwarden_platform::process::{begin_on, end_with_us, this_program};
 use memwarden_platform::units::Size;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -155,7 +156,10 @@ impl Child {
     fn spawn(cpus: &CpuSet, arguments: &[String], stdin: Stdio) -> Result<Self, Error> {
         let what = name_of(arguments);
         let failed = |source| Error::process("starting", &what, source);
-        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        // A child has up to three pipes, and a machine may have hundreds of CPUs with one each.
+        file_limit::raise();
+        let mut command = this_program();
+        file_limit::as_before(&mut command);
         command
             .args(arguments)
             .stdin(stdin)
@@ -308,10 +312,6 @@ impl Child {
         }
     }
 
-    /// Its process ID.
-    pub fn id(&self) -> u32 {
-        self.process.id()
-    }
     /// Ends workloads that ran beside a measurement: tells all to end, so that they end at the same time;
     /// [`Child::collect`] waits.
     ///
@@ -323,6 +323,10 @@ impl Child {
         Ok(())
     }
 
+    /// Its process ID.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
 
     /// Tells the workload to end and returns what it printed.
     ///
@@ -545,10 +549,6 @@ mod tests {
     }
 
     #[test]
-    fn a_small_budget_gives_more_time_and_is_named() {
-        let buffer = Size::kib(60 << 10);
-        let budget = Budget::of(&a_guard(), 1, buffer).unwrap();
-    #[test]
     fn a_load_that_ended_before_the_measurement_is_an_error() {
         for (line, how) in [
             (
@@ -578,6 +578,10 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_small_budget_gives_more_time_and_is_named() {
+        let buffer = Size::kib(60 << 10);
+        let budget = Budget::of(&a_guard(), 1, buffer).unwrap();
         // 10 lines of 64 bytes for each ms.
         assert_eq!(budget.mib_s, 640_000.0 / f64::from(1 << 20));
         assert_eq!(Budget::of(&a_guard(), 2, buffer), None);

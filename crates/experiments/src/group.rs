@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use memwarden_platform::process::{end_with_us, group_cpu_time};
-use memwarden_platform::{Root, process};
+use memwarden_platform::{Root, file_limit, process};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 use crate::Error;
@@ -29,6 +29,7 @@ impl Group {
     /// Starts `command` as leader of a new process group, so that Ctrl-C on a terminal does not reach it.
     pub fn start(mut command: Command, what: &str) -> Result<Self, Error> {
         command.process_group(0);
+        file_limit::as_before(&mut command);
         end_with_us(&mut command, Signal::TERM.as_raw());
         let leader = command
             .spawn()

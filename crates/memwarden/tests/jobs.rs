@@ -602,3 +602,57 @@ fn an_aggressor_or_a_load_that_ends_early_ends_the_experiment() {
         assert!(!out.exists(), "{verb}");
     }
 }
+
+/// The words of an experiment of two runs with one aggressor.
+fn beside_one<'a>(victim: &'a str, out: &'a str) -> Vec<&'a str> {
+    let mut words = vec!["interfere", "--victim", victim, "--jobs-by", "exit"];
+    words.extend(["--victim-cpu", "0", "--cpus", "1", "--repeat", "2"]);
+    words.extend(["--victim-iterations", "1", "--settle", "1ms", "--out", out]);
+    words.extend([
+        "--aggressors",
+        "bandwidth:read",
+        "--aggressor-memory",
+        "64K",
+    ]);
+    words
+}
+
+#[test]
+fn an_experiment_goes_on_when_its_program_file_is_replaced() {
+    if cpus::online().unwrap().len() < 2 {
+        println!("skipped: one CPU");
+        return;
+    }
+    let folder = tempfile::tempdir_in(Path::new(MEMWARDEN).parent().unwrap()).unwrap();
+    let program = folder.path().join("memwarden");
+    std::fs::hard_link(MEMWARDEN, &program).unwrap();
+    // What an update of a package does.
+    let victim = format!("cmd: rm -f {}", program.display());
+    let out = folder.path().join("out");
+    let mut command = Command::new(&program);
+    command.args(beside_one(&victim, out.to_str().unwrap()));
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(!program.exists());
+}
+
+#[test]
+fn an_experiment_needs_no_more_open_files_than_the_hard_limit_and_its_programs_keep_theirs() {
+    if cpus::online().unwrap().len() < 2 {
+        println!("skipped: one CPU");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let mark = folder.path().join("limit");
+    let victim = format!("cmd: ulimit -Sn >{}", mark.display());
+    let mut command = Command::new("sh");
+    // Too few for the pipes of an aggressor and the victim.
+    command.args(["-c", "ulimit -Sn 12; exec \"$0\" \"$@\"", MEMWARDEN]);
+    command.args(beside_one(&victim, out.to_str().unwrap()));
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(std::fs::read_to_string(&mark).unwrap(), "12\n");
+}

@@ -6,14 +6,14 @@
 
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::forked::{Ended, Forked};
 use memwarden_platform::machine::meminfo;
 use memwarden_platform::memory_group::MemoryGroup;
-use memwarden_platform::process::{end_with_us, run_on};
+use memwarden_platform::process::{end_with_us, run_on, this_program};
 use memwarden_platform::units::size_text;
 use memwarden_platform::{Root, free_memory, mapping, oom};
 use memwarden_run::studies::mmap::Competitor as End;
@@ -185,7 +185,7 @@ impl Rival {
 fn program(limit_bytes: u64, words: &Words, cpus: &CpuSet) -> Result<Program, Error> {
     let failed = |source| Error::process("starting", "a competitor", source);
     let descriptor = words.hand_over()?.as_raw_fd();
-    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    let mut command = this_program();
     command
         .args(["mmap", "compete"])
         .args(["--bytes", &limit_bytes.to_string()])
