@@ -72,21 +72,27 @@ pub(crate) fn make() -> Command {
 
 /// Runs cargo in the checkout. Returns its target folder. [`Error::Interrupted`] on a signal.
 pub(crate) fn cargo(attempted: &str, source: &Source, arguments: &[&str]) -> Result<PathBuf> {
-    run_unless(
-        &interrupt_flag(),
-        attempted,
-        command("cargo")
-            .args(arguments)
-            .current_dir(source.root())
-            // `cargo run` and `cargo test` set these for the program that they run.
-            .env_remove("CARGO")
-            .env_remove("RUSTFLAGS")
-            .env_remove("RUSTUP_TOOLCHAIN"),
-    )?;
-    Ok(std::env::var_os("CARGO_TARGET_DIR").map_or_else(
+    let (mut cargo, target) = cargo_and_target(source, arguments);
+    run_unless(&interrupt_flag(), attempted, &mut cargo)?;
+    Ok(target)
+}
+
+/// The command, and its target folder, which overrides that of cargo's configuration.
+fn cargo_and_target(source: &Source, arguments: &[&str]) -> (Command, PathBuf) {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
         || source.root().join("target"),
         |set| source.root().join(set),
-    ))
+    );
+    let mut cargo = command("cargo");
+    cargo
+        .args(arguments)
+        .current_dir(source.root())
+        .env("CARGO_TARGET_DIR", &target)
+        // `cargo run` and `cargo test` set these for the program that they run.
+        .env_remove("CARGO")
+        .env_remove("RUSTFLAGS")
+        .env_remove("RUSTUP_TOOLCHAIN");
+    (cargo, target)
 }
 
 /// Runs a command to its end and returns its output. The error of a failed command has the end of its error output, or
@@ -240,6 +246,15 @@ mod tests {
         let name = std::fs::read_to_string(proc.join("comm")).unwrap_or_default();
         let state = std::fs::read_to_string(proc.join("stat")).unwrap_or_default();
         assert!(name.trim() != "sleep" || state.contains(") Z "), "{state}");
+    }
+
+    #[test]
+    fn cargo_is_told_the_folder_in_which_its_program_is_expected() {
+        let (cargo, target) = cargo_and_target(&Source::find().unwrap(), &["build"]);
+        let told = cargo
+            .get_envs()
+            .find(|(name, _)| *name == "CARGO_TARGET_DIR");
+        assert_eq!(told.unwrap().1, Some(target.as_os_str()));
     }
 
     #[test]
