@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use memwarden_guard::Settings;
@@ -498,6 +498,8 @@ pub(crate) fn readable(from: &impl AsFd, what: &str) -> Result<bool, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use memwarden_guard::{Null, Regulator, StartOptions};
 
     use super::*;

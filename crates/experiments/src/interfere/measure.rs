@@ -39,7 +39,7 @@ impl Measured {
     fn note_remote(&mut self, whose: usize, result: &Value) {
         let share = result.get("remote_share").and_then(Value::as_f64);
         let largest = &mut self.remote_share[whose];
-        *largest = largest.into_iter().chain(share).reduce(f64::max);
+        *largest = (*largest).into_iter().chain(share).reduce(f64::max);
     }
 
     /// The median over the repeats of a share of the guard's, by core.

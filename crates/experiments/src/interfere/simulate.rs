@@ -264,6 +264,7 @@ fn measured(
         aggressors: aggressors.collect(),
         settings: case.settings.take(),
         guarded: ran.iter().filter_map(|ran| ran.guarded.clone()).collect(),
+        ..Measured::default()
     }
 }
 
