@@ -13,7 +13,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::pinned::joined;
 use crate::{Error, RunRequest, Simulated};
 
 /// An experiment's settings, from TOML or from the options of its command.
@@ -173,15 +172,7 @@ pub(crate) fn check_online(option: &str, cpus: &CpuSet) -> Result<(), Error> {
 
 /// The online CPUs on which this process may run: a container's cpuset, for example, excludes the others.
 pub(crate) fn usable() -> Result<CpuSet, Error> {
-    let online = cpus::online()?;
-    // Pins a thread to each of them: the affinity mask lacks the CPUs that isolcpus reserves, which are allowed.
-    let try_all = || {
-        online
-            .iter()
-            .filter(|&cpu| affinity::set([cpu].into_iter().collect()).is_ok())
-            .collect()
-    };
-    Ok(std::thread::scope(|scope| joined(scope.spawn(try_all))))
+    Ok(affinity::usable()?)
 }
 
 /// The default CPU of a victim: `cpu` if this process may run there, otherwise the first usable one.

@@ -28,6 +28,8 @@ use std::process::ChildStdin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use memwarden_platform::{affinity, cpus};
+
 use crate::budget::Request as Budgets;
 use crate::event::{Meaning, meaning_of};
 use crate::trace::Recording;
@@ -123,6 +125,22 @@ impl User {
         }
     }
 
+    /// The options of a regulator for a command: without `cpus` it leaves out the CPUs that this process's cpuset forbids,
+    /// since the command cannot run there either. A regulator that is not tied would not start.
+    fn usable(&self, options: &StartOptions) -> Result<StartOptions, Error> {
+        let mut options = options.clone();
+        if self.tied && options.cpus.is_none() {
+            let online = cpus::online().map_err(Error::platform)?;
+            let usable = affinity::usable().map_err(Error::platform)?;
+            let forbidden = |cpu: &usize| online.contains(*cpu) && !usable.contains(*cpu);
+            if online.iter().any(|cpu| forbidden(&cpu)) {
+                let present = cpus::present().map_err(Error::platform)?;
+                options.cpus = Some(present.iter().filter(|cpu| !forbidden(cpu)).collect());
+            }
+        }
+        Ok(options)
+    }
+
     /// Waits until the supervisor has cleaned up.
     fn wait_for_end(&self) -> Result<(), Error> {
         let deadline = Instant::now() + END;
@@ -172,7 +190,7 @@ impl Regulator for User {
         crate::event::choose(&named, |_| false)?;
         self.places.create()?;
         let plan = Plan {
-            options: options.clone(),
+            options: self.usable(options)?,
             tied: self.tied,
             group: None,
         };

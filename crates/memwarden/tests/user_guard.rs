@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -513,4 +514,89 @@ fn a_core_whose_counter_is_lost_is_told_and_the_others_are_regulated() {
         first.starts_with(&format!("CPU{} was not regulated in ", rig.cpu)),
         "{shown}"
     );
+}
+
+/// A cpuset (cgroup v1) with CPU 0 only.
+struct Cpuset(PathBuf);
+
+impl Cpuset {
+    /// `None`, with the reason printed, if none can be made here.
+    fn new() -> Option<Self> {
+        let mounts = fs::read_to_string("/proc/mounts").ok()?;
+        let mount = mounts
+            .lines()
+            .map(|line| line.split(' ').collect::<Vec<_>>())
+            .find(|words| words.len() > 3 && words[2] == "cgroup" && words[3].contains("cpuset"));
+        let Some(mount) = mount else {
+            eprintln!("skipped: no cpuset of cgroup v1 is mounted");
+            return None;
+        };
+        let folder = Path::new(mount[1]).join(format!("memwarden-test-{}", std::process::id()));
+        let set = Self(folder);
+        let made = fs::create_dir(&set.0)
+            .and_then(|()| fs::write(set.0.join("cpuset.cpus"), "0"))
+            .and_then(|()| fs::write(set.0.join("cpuset.mems"), "0"));
+        if let Err(error) = made {
+            eprintln!("skipped: no cpuset can be made here: {error}");
+            return None;
+        }
+        Some(set)
+    }
+
+    /// Runs the command in the set.
+    fn run(&self, command: &Command) -> Output {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", "echo $$ >\"$0\" && exec \"$@\""])
+            .arg(self.0.join("tasks"))
+            .arg(command.get_program())
+            .args(command.get_args());
+        for (name, value) in command.get_envs() {
+            shell.env(name, value.unwrap_or_default());
+        }
+        shell.stdin(Stdio::null()).output().unwrap()
+    }
+}
+
+impl Drop for Cpuset {
+    fn drop(&mut self) {
+        let mut left = true;
+        eventually("the cpuset is empty", || {
+            left = left && fs::remove_dir(&self.0).is_err();
+            !left
+        });
+    }
+}
+
+#[test]
+fn a_start_in_a_cpuset_names_the_cpu_that_it_cannot_regulate() {
+    let Some(rig) = Rig::new() else { return };
+    let Some(set) = Cpuset::new() else { return };
+    let start = "guard start --backend user --event page-faults --no-self-test";
+    let cpus = format!("{start} --cpus {}", rig.cpu);
+    for line in [start, &cpus] {
+        let refused = set.run(&rig.command(line));
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{line}: {refused:?}");
+        assert!(
+            said.contains("cgroup's cpuset") && said.contains("--cpus"),
+            "{line}: {said}"
+        );
+        assert!(
+            line == start || said.contains(&format!("CPU {}:", rig.cpu)),
+            "{said}"
+        );
+        assert_eq!(rig.show(), None);
+    }
+    let started = set.run(&rig.command(&format!("{start} --cpus 0")));
+    assert!(started.status.success(), "{started:?}");
+    assert!(
+        String::from_utf8_lossy(&started.stdout).contains("cores 0;"),
+        "{started:?}"
+    );
+    assert!(rig.memwarden("guard stop").status.success());
+    // The guard of a command leaves out the CPUs that the command cannot use.
+    let run = "guard run --backend user --event page-faults --no-self-test --cpus 0 --events 1000 -- true";
+    let ran = set.run(&rig.command(run));
+    assert!(ran.status.success(), "{ran:?}");
 }

@@ -67,6 +67,20 @@ pub fn get() -> Result<CpuSet> {
         .collect())
 }
 
+/// The online CPUs on which this process may run: a container's cpuset, for example, excludes the others.
+pub fn usable() -> Result<CpuSet> {
+    let online = cpus::online()?;
+    // Pins a thread to each of them: the affinity mask lacks the CPUs that isolcpus reserves, which are allowed.
+    let try_all = || {
+        online
+            .iter()
+            .filter(|&cpu| set([cpu].into_iter().collect()).is_ok())
+            .collect()
+    };
+    std::thread::scope(|scope| scope.spawn(try_all).join())
+        .map_err(|_| Error::Invalid("the thread that tries the CPUs failed".into()))
+}
+
 /// The CPU that the calling thread currently runs on.
 pub fn current() -> Result<usize> {
     // SAFETY: takes nothing, touches nothing.

@@ -14,7 +14,7 @@ use memwarden_platform::clock::monotonic_ns;
 use memwarden_platform::overflow::{EventCode, FAR, IdleWitness, Of, OverflowCounter, Standstill};
 use memwarden_platform::shared::SharedWords;
 use memwarden_platform::spin::{COARSE_NS, relax, wait_for_change};
-use memwarden_platform::{affinity, sched};
+use memwarden_platform::{affinity, cpus, sched};
 use memwarden_policy::{
     Account, Action, BestEffort, Core, CoreSettings, Policy, Resource, Split, UNLIMITED,
 };
@@ -51,6 +51,10 @@ const POST_AGAIN_NS: u64 = 100_000;
 
 /// How often the thread checks whether an offline core is back.
 const PARKED_NS: i64 = 100_000_000;
+
+/// For how long a core that sysfs has online refuses its thread before it counts as forbidden. While a CPU goes offline or
+/// comes online, the scheduler refuses threads for a moment.
+const FORBIDDEN_NS: u64 = 1_000_000_000;
 
 /// What other threads may do with a core.
 #[derive(Debug)]
@@ -400,15 +404,34 @@ pub(super) fn run(
         ready();
     });
     let mut said = false;
+    let mut refusals = Refusals::default();
     let mut unregulated_periods = 0;
     while !handle.stop.load(Ordering::Acquire) {
-        if affinity::pin(handle.cpu).is_err() {
-            if let Some(ready) = ready.take() {
-                ready();
+        if let Err(error) = affinity::pin(handle.cpu) {
+            let online = cpus::online().is_ok_and(|online| online.contains(handle.cpu));
+            match refusals.look(online, monotonic_ns()) {
+                Refusal::Offline => {
+                    if let Some(ready) = ready.take() {
+                        ready();
+                    }
+                }
+                Refusal::Forbidden if ready.is_some() => {
+                    return Err(format!(
+                        "{}; --cpus regulates some CPUs only",
+                        explain(error.into())
+                    ));
+                }
+                // The cpuset has changed, or the CPU came online later; the others stay regulated.
+                Refusal::Forbidden => eprintln!(
+                    "memwarden: {}: the core is not regulated",
+                    explain(error.into())
+                ),
+                Refusal::Pending => {}
             }
             park(handle);
             continue;
         }
+        refusals = Refusals::default();
         let codes = match common.event.on(handle.cpu) {
             Ok(codes) => codes,
             Err(error) if ready.is_some() => return Err(error.to_string()),
@@ -451,6 +474,40 @@ pub(super) fn run(
         core = going.core;
     }
     Ok(())
+}
+
+/// Consecutive failures to pin a core's thread.
+#[derive(Debug, Default)]
+struct Refusals {
+    /// The first of them while the CPU was online.
+    since_ns: Option<u64>,
+    found: bool,
+}
+
+/// What a failure to pin a core's thread means.
+#[derive(Debug, PartialEq, Eq)]
+enum Refusal {
+    /// The CPU is offline.
+    Offline,
+    /// The CPU is online and has refused the thread for so long that a cpuset must forbid it. Returned once.
+    Forbidden,
+    /// Not known yet, or returned before.
+    Pending,
+}
+
+impl Refusals {
+    /// `online` is whether sysfs has the CPU online.
+    fn look(&mut self, online: bool, now_ns: u64) -> Refusal {
+        if !online {
+            *self = Self::default();
+            return Refusal::Offline;
+        }
+        let since_ns = *self.since_ns.get_or_insert(now_ns);
+        if now_ns - since_ns < FORBIDDEN_NS || std::mem::replace(&mut self.found, true) {
+            return Refusal::Pending;
+        }
+        Refusal::Forbidden
+    }
 }
 
 /// Pauses before the next check of a CPU that is offline or has no event.
@@ -1024,6 +1081,20 @@ impl Loop {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cpu_that_is_online_and_refuses_its_thread_is_found_once() {
+        let mut refusals = Refusals::default();
+        let second = FORBIDDEN_NS;
+        // A CPU that goes offline refuses its thread before sysfs has it offline.
+        assert_eq!(refusals.look(true, 0), Refusal::Pending);
+        assert_eq!(refusals.look(true, second - 1), Refusal::Pending);
+        assert_eq!(refusals.look(false, second), Refusal::Offline);
+        assert_eq!(refusals.look(true, second), Refusal::Pending);
+        assert_eq!(refusals.look(true, 2 * second - 1), Refusal::Pending);
+        assert_eq!(refusals.look(true, 2 * second), Refusal::Forbidden);
+        assert_eq!(refusals.look(true, 3 * second), Refusal::Pending);
+    }
 
     #[test]
     fn events_of_a_hold_are_charged_unless_they_count_time() {

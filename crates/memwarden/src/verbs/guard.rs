@@ -414,6 +414,10 @@ fn start(args: &Start) -> anyhow::Result<ExitCode> {
         if let Some(cpu) = cpus.iter().find(|cpu| !present.contains(*cpu)) {
             bail!("--cpus {cpus}: there is no CPU {cpu} on this machine (it has {present})");
         }
+        let online = memwarden_platform::cpus::online()?;
+        if !cpus.iter().any(|cpu| online.contains(cpu)) {
+            bail!("--cpus {cpus}: none of these CPUs is online (online: {online})");
+        }
     }
     let options = StartOptions {
         cpus: args.cpus.clone(),
