@@ -117,6 +117,15 @@ shows '^>CPU0' >/dev/null
 check "otherwise colours" "mux capture-pane -e -p -t 0" 0 '38;5'
 keys q
 
+shell
+keys "stty rows 0 columns 0; $top" Enter
+check "a terminal without a size has 80 columns" "shows '^>CPU0'" 0 'throttled since reset: mean, worst$'
+check "and 24 lines" "screen | sed -n 24p" 0 'q quit'
+keys q
+shell TERM=dumb
+keys "$top --count 1; echo code \$?" Enter
+check "TERM=dumb: lines instead of a screen" "shows '^code [0-9]'" 0 '^ +0\.[0-9] +CPU0 +- +max +0\.0'
+
 check "in a pipe it prints lines" "$top --count 2 | cat" 0 '^ +0\.[0-9] +CPU0 +- +max +0\.0'
 check "a closed pipe ends it" "$top | head -n 1" 0 't_s +core'
 check "--once --json prints one object" "$top --once --json | wc -l" 0 '^1$'

@@ -57,6 +57,7 @@ pub struct Keeper {
     file: BudgetFile,
     wanted: Wanted,
     kept: Option<Kept>,
+    applied: bool,
     looks_to_wait: u32,
 }
 
@@ -75,6 +76,7 @@ impl Keeper {
             file,
             wanted,
             kept: Some(kept),
+            applied: true,
             looks_to_wait: 0,
         };
         Ok((keeper, said))
@@ -83,6 +85,12 @@ impl Keeper {
     /// The guard, if there is one.
     pub fn regulator(&self) -> Option<&dyn Regulator> {
         self.kept.as_ref().map(|kept| kept.session.regulator())
+    }
+
+    /// Whether the settings matched the file at the start or after the last [`look`](Self::look). With `keep = false`
+    /// they may differ. False without a guard, and after a look that failed.
+    pub fn applied(&self) -> bool {
+        self.applied
     }
 
     /// Reads the file again. If it requests another backend, or other start options for a guard that was
@@ -153,6 +161,7 @@ impl Keeper {
     /// # Errors
     /// When the guard cannot be read or refuses a setting, or has ended and cannot be started again.
     pub fn look(&mut self) -> Result<Option<String>, Error> {
+        self.applied = false;
         let Some(kept) = self
             .kept
             .as_mut()
@@ -171,13 +180,17 @@ impl Keeper {
         // The events of a budget depend on the period, which another process may have changed.
         self.wanted = self.file.wanted(&settings.control, &self.host.possible())?;
         let mut changes = self.wanted.changes(&settings);
+        let differences = changes.len();
         if !self.file.keep {
             changes.retain(|change| change.cpu().is_some_and(|cpu| came.contains(cpu)));
         }
+        if !changes.is_empty() {
+            wanted::apply(kept.session.guard(), &changes)?;
+        }
+        self.applied = changes.len() == differences;
         if changes.is_empty() {
             return Ok(None);
         }
-        wanted::apply(kept.session.guard(), &changes)?;
         let why = if came.is_empty() {
             "changed by another process".to_owned()
         } else {
@@ -199,6 +212,7 @@ impl Keeper {
         self.looks_to_wait = LOOKS_BETWEEN_STARTS;
         let (kept, wanted, said) = start(self.host.as_ref(), &self.file)?;
         (self.wanted, self.kept, self.looks_to_wait) = (wanted, Some(kept), 0);
+        self.applied = true;
         Ok(Some(format!("the guard had ended; {said}")))
     }
 
@@ -576,6 +590,43 @@ mod tests {
         assert_eq!(said, "CPU 1 came online; set again: CPU1 100 MB/s");
         assert_eq!(setup.budgets(), [Some(5), Some(1638)]);
         assert_eq!(keeper.look().unwrap(), None);
+    }
+
+    #[test]
+    fn without_keep_a_change_stays_and_the_file_is_not_applied() {
+        let mut setup = Setup::new("mb = [1000]\nreclaim = false\nkeep = false\n");
+        let mut keeper = setup.begin().unwrap();
+        assert!(keeper.applied());
+        setup.set("5");
+        assert_eq!(keeper.look().unwrap(), None);
+        assert!(!keeper.applied());
+        // A core that comes online leaves the other difference.
+        setup.guard.unplug(1);
+        setup.write("mb = [1000, 100]\nreclaim = false\nkeep = false\n");
+        keeper.reload().unwrap();
+        setup.guard.set_mode(None, Some(true)).unwrap();
+        setup.guard.plug(1);
+        assert!(keeper.look().unwrap().is_some());
+        assert!(!keeper.applied());
+        setup.guard.set_mode(None, Some(false)).unwrap();
+        assert_eq!(keeper.look().unwrap(), None);
+        assert!(keeper.applied());
+    }
+
+    #[test]
+    fn with_keep_the_file_is_applied_unless_there_is_no_guard() {
+        let mut setup = Setup::new("mb = [1000]\n");
+        let mut keeper = setup.begin().unwrap();
+        setup.set("5");
+        assert!(keeper.look().unwrap().is_some());
+        assert!(keeper.applied());
+        setup.guard.stop().unwrap();
+        setup.guard.refuse_to_start(true);
+        assert!(keeper.look().is_err());
+        assert!(!keeper.applied());
+        setup.guard.refuse_to_start(false);
+        assert!((0..11).any(|_| keeper.look().unwrap().is_some()));
+        assert!(keeper.applied());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! regulator.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -256,6 +256,29 @@ fn garbage_half_requests_and_crowds_do_no_harm() {
         }
     });
     assert_eq!(server.get("/healthz").0, 200);
+}
+
+#[test]
+fn idle_connections_do_not_keep_a_scraper_waiting() {
+    let server = Server::start(Some(FILE));
+    let idle: Vec<TcpStream> = (0..100)
+        .map(|number| {
+            let mut stream = server.connect();
+            if number % 2 == 0 {
+                stream.write_all(b"GET /metrics HT").unwrap();
+            }
+            stream
+        })
+        .collect();
+    assert_eq!(server.get("/metrics").0, 200);
+    // A server that had waited for their timeouts would have closed all but the last few.
+    let open = |mut stream: &TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        let read = stream.read(&mut [0]);
+        read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    };
+    let open = idle.iter().filter(|stream| open(stream)).count();
+    assert!(open > 20, "{open} of 100 are open");
 }
 
 #[test]

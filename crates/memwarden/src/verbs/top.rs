@@ -39,8 +39,9 @@ const SLICE: Duration = Duration::from_millis(50);
 /// Watch each core's traffic against its budget, and change budgets interactively
 #[derive(clap::Args)]
 #[command(
-    after_help = "Shows a screen on a terminal (? lists its keys), otherwise a line for each core and interval: - means unknown,\n\
-    max no budget. MB/s are 2^20 bytes a second. NO_COLOR is respected. Needs a running guard: memwarden guard start.\n\
+    after_help = "Shows a screen on a terminal (? lists its keys), otherwise and with TERM=dumb a line for each core and interval:\n\
+    - means unknown, max no budget. MB/s are 2^20 bytes a second. NO_COLOR is respected. Needs a running guard:\n\
+    memwarden guard start.\n\
     Examples:\n  memwarden top\n  memwarden top --once --json"
 )]
 pub struct Args {
@@ -89,7 +90,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let count = if args.once { Some(1) } else { args.count };
     #[cfg(feature = "terminal")]
-    if !args.once && !args.json && std::io::stdout().is_terminal() {
+    if !args.once && !args.json && std::io::stdout().is_terminal() && !is_dumb() {
         screen::run(guard.as_mut(), args.interval.duration(), count, &interrupt)?;
         return Ok(foreign::after(&interrupt));
     }
@@ -97,10 +98,23 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(foreign::after(&interrupt))
 }
 
+/// Whether the terminal knows no escape sequences.
+#[cfg(feature = "terminal")]
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
 fn null() -> anyhow::Result<Box<dyn Regulator>> {
     let mut guard = Null::new(memwarden_platform::cpus::online()?);
     guard.start(&StartOptions::default())?;
     Ok(Box::new(guard))
+}
+
+/// When the reading after one that was due at `due` and was taken at `at` is due. Readings are skipped after a late one (a
+/// stopped process, a slow terminal or pipe): none follows sooner than half an interval.
+fn next_due(due: Instant, at: Instant, interval: Duration) -> Instant {
+    let late = at.saturating_duration_since(due) > interval / 2;
+    (if late { at } else { due }) + interval
 }
 
 /// Sleeps until `then`; false if a signal came first.
@@ -114,5 +128,22 @@ fn wait_until(then: Instant, interrupt: &Interrupt) -> bool {
             return true;
         }
         thread::sleep(left.min(SLICE));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_reading_is_not_followed_by_another_at_once() {
+        let due = Instant::now();
+        let next_ms = |late_ms| {
+            let at = due + Duration::from_millis(late_ms);
+            (next_due(due, at, Duration::from_millis(20)) - due).as_millis()
+        };
+        // A little late: the next is on time.
+        assert_eq!([0, 1, 10].map(next_ms), [20, 20, 20]);
+        assert_eq!([11, 19, 20, 1000].map(next_ms), [31, 39, 40, 1020]);
     }
 }

@@ -252,7 +252,7 @@ fn look(source: &Source, trouble: &mut Option<String>) {
     };
     let found = keeper.look();
     if let Some(state) = source.file.get() {
-        let applied = found.is_ok() && keeper.regulator().is_some();
+        let applied = keeper.applied();
         source.file.set(Some(FileState { applied, ..state }));
     }
     match found {

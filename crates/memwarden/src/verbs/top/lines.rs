@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Top in a pipe: a line for each core and interval, or a JSON object for each interval.
 
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use memwarden_experiments::Interrupt;
 use memwarden_guard::rates::{CoreRates, Rates, ResourceRates, Sample, Sampler};
@@ -9,7 +9,7 @@ use memwarden_guard::{Regulator, meaning};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Args, wait_until};
+use super::{Args, next_due, wait_until};
 use crate::verbs::guard::show;
 use crate::verbs::output::{self, errln};
 
@@ -47,23 +47,24 @@ pub fn run(
     count: Option<u64>,
     interrupt: &Interrupt,
 ) -> anyhow::Result<()> {
-    let started = Instant::now();
     let mut sampler = Sampler::default();
     let mut told = Told::default();
     let first = Sample::take(guard)?;
+    let started = first.at;
     errln!("memwarden: {}", meaning(&first.settings.control).text);
     let rates = sampler.next(first);
     if !args.json && !output::write(&(told.new_failings(&rates) + &header()))? {
         return Ok(());
     }
-    let mut next = started;
+    let interval = args.interval.duration();
+    let mut due = started + interval;
     let mut left = count;
     while left != Some(0) {
-        next += args.interval.duration();
-        if !wait_until(next, interrupt) {
+        if !wait_until(due, interrupt) {
             return Ok(());
         }
         let sample = Sample::take(guard)?;
+        due = next_due(due, sample.at, interval);
         let kept = sample.clone();
         let rates = sampler.next(sample);
         let text = if args.json {

@@ -1,28 +1,70 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Top on a terminal: reads the guard at each interval and keys in between, and restores the terminal.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use memwarden_experiments::Interrupt;
 use memwarden_guard::rates::{Sample, Sampler};
 use memwarden_guard::{Error, Regulator};
-use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::EnterAlternateScreen;
+use ratatui::layout::{Position, Rect, Size};
+use ratatui::{DefaultTerminal, TerminalOptions, Viewport};
 
-use super::SLICE;
 use super::state::{Command, State};
 use super::view::{Theme, draw};
+use super::{SLICE, next_due};
+
+/// The size of a terminal that doesn't know its own, such as a serial console.
+const USUAL: Size = Size {
+    width: 80,
+    height: 24,
+};
 
 /// The terminal in raw mode; restored when dropped, and by ratatui's hook after a panic.
-struct Screen(DefaultTerminal);
+struct Screen {
+    terminal: DefaultTerminal,
+    area: Rect,
+}
 
 impl Screen {
     fn open() -> anyhow::Result<Self> {
-        ratatui::try_init()
-            .map(Self)
-            .context("opening the terminal: --once prints lines instead")
+        // ratatui's own full screen would be empty on a terminal without a size.
+        let area = Rect::default();
+        let options = TerminalOptions {
+            viewport: Viewport::Fixed(area),
+        };
+        let open = || {
+            let terminal = ratatui::try_init_with_options(options)?;
+            let screen = Self { terminal, area };
+            execute!(io::stdout(), EnterAlternateScreen)?;
+            Ok::<_, io::Error>(screen)
+        };
+        open().context("opening the terminal: --once prints lines instead")
     }
+
+    fn draw(&mut self, state: &State, theme: Theme) -> io::Result<()> {
+        let area = area(self.terminal.size()?);
+        if area != self.area {
+            self.terminal.resize(area)?;
+            self.area = area;
+        }
+        self.terminal.draw(|frame| draw(state, theme, frame))?;
+        Ok(())
+    }
+}
+
+/// The area of a screen for a terminal of this size; 0 is unknown.
+fn area(size: Size) -> Rect {
+    let known = |size, usual| if size == 0 { usual } else { size };
+    let size = Size {
+        width: known(size.width, USUAL.width),
+        height: known(size.height, USUAL.height),
+    };
+    Rect::from((Position::ORIGIN, size))
 }
 
 impl Drop for Screen {
@@ -46,27 +88,25 @@ pub fn run(
     state.measured(first.settings.clone(), sampler.next(first));
 
     let mut screen = Screen::open()?;
-    let mut next = Instant::now() + interval;
+    let mut due = Instant::now() + interval;
     let mut left = count;
     let mut stale = true;
     while left != Some(0) && !interrupt.came() {
         if stale {
             screen
-                .0
-                .draw(|frame| draw(&state, theme, frame))
+                .draw(&state, theme)
                 .context("drawing on the terminal")?;
             stale = false;
         }
         let now = Instant::now();
-        if now >= next {
+        if now >= due {
             measure(guard, &mut state, &mut sampler);
             left = left.map(|left| left - 1);
-            // After a pause (a stopped process, a slow terminal), missed readings are skipped.
-            next = if now > next + interval { now } else { next } + interval;
+            due = next_due(due, now, interval);
             stale = true;
             continue;
         }
-        let wait = next.saturating_duration_since(now).min(SLICE);
+        let wait = due.saturating_duration_since(now).min(SLICE);
         if !event::poll(wait).context("waiting for keys")? {
             continue;
         }
@@ -144,5 +184,22 @@ fn told(guard: &mut dyn Regulator, command: &Command) -> Result<String, Error> {
             guard.reset_statistics()?;
             Ok("statistics reset".into())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_size_is_the_usual_one() {
+        let size = |width, height| {
+            let area = area(Size { width, height });
+            (area.x, area.y, area.width, area.height)
+        };
+        assert_eq!(size(0, 0), (0, 0, 80, 24));
+        assert_eq!(size(132, 0), (0, 0, 132, 24));
+        assert_eq!(size(1, 1), (0, 0, 1, 1));
+        assert_eq!(size(200, 50), (0, 0, 200, 50));
     }
 }

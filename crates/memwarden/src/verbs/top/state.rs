@@ -91,8 +91,10 @@ pub struct State {
     pub resource: Resource,
     /// The budget being typed.
     pub typed: Option<String>,
-    /// The last message.
+    /// The outcome of the last key.
     pub message: Option<Message>,
+    /// Why the guard could not be read the last time.
+    pub lost: Option<String>,
     /// True if the list of keys is shown.
     pub help: bool,
 }
@@ -112,12 +114,14 @@ impl State {
             resource: Resource::Read,
             typed: None,
             message: None,
+            lost: None,
             help: false,
         }
     }
 
     /// Takes a new reading.
     pub fn measured(&mut self, settings: Settings, rates: Rates) {
+        self.lost = None;
         let not_held = rates.cores.iter().filter(|core| !core.failings.is_empty());
         self.not_held = not_held.map(|core| core.cpu).collect();
         self.failings = rates.failings().map(str::to_owned).collect();
@@ -172,7 +176,8 @@ impl State {
         self.cores.clear();
         self.not_held = CpuSet::default();
         self.failings.clear();
-        self.done(Err(why));
+        self.message = None;
+        self.lost = Some(why);
     }
 
     /// Takes the outcome of a command.
@@ -612,7 +617,7 @@ mod tests {
         assert_eq!(state.not_held.to_string(), "1-2");
         state.lost("it has ended".into());
         assert!(state.not_held.is_empty() && state.failings.is_empty() && state.cores.is_empty());
-        assert_eq!(state.message, Some(Message::Refused("it has ended".into())));
+        assert_eq!(state.lost.as_deref(), Some("it has ended"));
     }
 
     #[test]

@@ -20,12 +20,12 @@ pub struct Theme {
 }
 
 impl Theme {
-    /// From $NO_COLOR, $TERM and the locale.
+    /// From $NO_COLOR and the locale.
     pub fn from_environment() -> Self {
         let value = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(value);
         Self {
-            colour: value("NO_COLOR").is_none() && value("TERM").as_deref() != Some("dumb"),
+            colour: value("NO_COLOR").is_none(),
             unicode: locale.is_some_and(|locale| {
                 let locale = locale.to_ascii_lowercase();
                 locale.contains("utf-8") || locale.contains("utf8")
@@ -259,12 +259,16 @@ fn facts<'a>(state: &State, theme: Theme, width: usize) -> Vec<Line<'a>> {
         ),
         _ => Span::raw(format!("budgets {sum} of {most} MB/s")),
     };
-    let used: Option<f64> = state
-        .cores
-        .iter()
-        .map(|core| core.of(state.resource).and_then(|of| of.achieved_mib_s))
-        .sum();
-    let throttled = if control.throttled.is_empty() {
+    let used = |core: &CoreRates| core.of(state.resource).and_then(|of| of.achieved_mib_s);
+    // The sum over no cores would be a figure.
+    let used: Option<f64> = if state.cores.is_empty() {
+        None
+    } else {
+        state.cores.iter().map(used).sum()
+    };
+    let throttled = if state.lost.is_some() {
+        "-".to_owned()
+    } else if control.throttled.is_empty() {
         "none".to_owned()
     } else {
         control.throttled.to_string()
@@ -310,10 +314,11 @@ fn status<'a>(state: &State, theme: Theme) -> Line<'a> {
             state.selected
         ));
     }
-    match &state.message {
-        None => Line::default(),
-        Some(Message::Done(text)) => Line::from(text.clone()),
-        Some(Message::Refused(text)) => Line::styled(format!("! {text}"), theme.loud()),
+    let wrong = |text: &str| Line::styled(format!("! {text}"), theme.loud());
+    match (&state.message, &state.lost) {
+        (Some(Message::Done(text)), _) => Line::from(text.clone()),
+        (Some(Message::Refused(text)), _) | (None, Some(text)) => wrong(text),
+        (None, None) => Line::default(),
     }
 }
 
@@ -561,7 +566,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use memwarden_guard::metrics;
-    use memwarden_guard::rates::{Sample, Sampler, WholeRates};
+    use memwarden_guard::rates::{Rates, Sample, Sampler, WholeRates};
     use memwarden_platform::cpus::CpuSet;
     use ratatui::backend::TestBackend;
     use ratatui::buffer::Buffer;
@@ -824,6 +829,36 @@ mod tests {
         state.cores[cpu].failings = vec![failing.into()];
         state.failings.push(failing.into());
         state.not_held = state.not_held.iter().chain([cpu]).collect();
+    }
+
+    #[test]
+    fn of_a_guard_that_has_ended_nothing_is_shown_but_the_reason() {
+        let mut state = recorded();
+        state.settings.control.throttled = (1..4).collect();
+        state.lost("no guard is running".into());
+        let screen = |state: &State| text(&drawn(state, PLAIN, 140, 24));
+        for code in [KeyCode::Down, KeyCode::Char('e'), KeyCode::Char('?')] {
+            let shown = screen(&state);
+            assert!(shown.contains("used - MB/s"), "{shown}");
+            assert!(shown.contains("throttled now: -"), "{shown}");
+            assert!(shown.contains("\n! no guard is running\n"), "{shown}");
+            press(&mut state, code);
+        }
+        assert!(screen(&state).ends_with("! no guard is running\n"));
+        // The outcome of a command hides the reason until the next key.
+        state.done(Err("no such file".into()));
+        assert!(screen(&state).ends_with("! no such file\n"));
+        press(&mut state, KeyCode::Down);
+        assert!(screen(&state).contains("\n! no guard is running\n"));
+        // The loss of the guard hides an older outcome, and a reading of another guard removes the reason.
+        state.done(Ok("set: cpu0 max".into()));
+        state.lost("it has ended".into());
+        assert!(screen(&state).contains("\n! it has ended\n"));
+        let settings = state.settings.clone();
+        state.measured(settings, Rates::default());
+        let shown = screen(&state);
+        assert!(!shown.contains("it has ended"), "{shown}");
+        assert!(shown.contains("throttled now: 1-3"), "{shown}");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A small HTTP server: GET and HEAD, one request for each connection, with limits on everything.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -14,11 +15,16 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, spawn_local, yield_now};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// Connections at once; a scraper and a few browsers need fewer. Further ones wait in the kernel's queue.
+/// Connections at once; a scraper and a few browsers need fewer. A further one replaces another.
 const CONNECTIONS: usize = 32;
+
+/// Time that a connection has before another may replace it: its request comes right behind it. A kernel's queue of
+/// 128 idle ones delays a scraper by 128 / 32 × 50 ms = 0.2 s.
+const UNDISTURBED: Duration = Duration::from_millis(50);
 
 /// Largest request head, bytes. hyper's minimum is 8 KiB; a browser's cookies fit.
 const REQUEST_BYTES: usize = 16 << 10;
@@ -46,31 +52,112 @@ pub struct Page {
     pub text: String,
 }
 
+/// A connection that is served.
+struct Served {
+    since: Instant,
+    task: AbortHandle,
+}
+
+/// Where a connection is among those that are served: first those without a complete request, each from the oldest.
+type Order = (bool, u64);
+
+/// The connections that are served. If they are too many, the first one is dropped: a client that connects and sends
+/// nothing does not keep the others out.
+#[derive(Default)]
+struct Places {
+    served: RefCell<BTreeMap<Order, Served>>,
+    freed: Notify,
+}
+
+impl Places {
+    /// Waits for a place. If there is none, drops the first connection after its undisturbed time.
+    async fn free_one(&self) {
+        while let Some(due) = self.due() {
+            if due > Instant::now() {
+                tokio::select! {
+                    () = self.freed.notified() => {}
+                    () = sleep_until(due) => {}
+                }
+                continue;
+            }
+            // Requests that have arrived are answered first.
+            yield_now().await;
+            if self.due().is_some_and(|due| due <= Instant::now()) {
+                let first = self.served.borrow_mut().pop_first();
+                if let Some((_, first)) = first {
+                    first.task.abort();
+                }
+            }
+        }
+    }
+
+    /// When the first connection may be dropped; `None` if a place is free.
+    fn due(&self) -> Option<Instant> {
+        let served = self.served.borrow();
+        let first = served.values().next();
+        let first = first.filter(|_| served.len() >= CONNECTIONS)?;
+        Some(first.since + UNDISTURBED)
+    }
+}
+
+/// A connection's place, which is free again when dropped.
+struct Place {
+    places: Rc<Places>,
+    number: u64,
+}
+
+impl Place {
+    /// Moves the connection behind those that have no complete request.
+    fn has_request(&self) {
+        let mut served = self.places.served.borrow_mut();
+        if let Some(this) = served.remove(&(false, self.number)) {
+            served.insert((true, self.number), this);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut served = self.places.served.borrow_mut();
+        for has_request in [false, true] {
+            served.remove(&(has_request, self.number));
+        }
+        self.places.freed.notify_one();
+    }
+}
+
 /// Accepts connections forever, and answers each with the page of its path.
 pub async fn serve(listener: TcpListener, page: impl Fn(&str) -> Page + 'static) {
     let page = Rc::new(page);
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    loop {
-        // The semaphore is never closed.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
+    let places = Rc::new(Places::default());
+    for number in 0.. {
         let Ok((stream, _)) = listener.accept().await else {
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
+        places.free_one().await;
         let page = Rc::clone(&page);
-        tokio::task::spawn_local(async move {
-            let _ = timeout(CONNECTION_TIMEOUT, connection(stream, page)).await;
-            drop(place);
+        let place = Place {
+            places: Rc::clone(&places),
+            number,
+        };
+        let task = spawn_local(async move {
+            let served = connection(stream, page.as_ref(), &place);
+            let _ = timeout(CONNECTION_TIMEOUT, served).await;
         });
+        let served = Served {
+            since: Instant::now(),
+            task: task.abort_handle(),
+        };
+        places.served.borrow_mut().insert((false, number), served);
     }
 }
 
 /// Serves one connection. Its errors are the client's problem.
-async fn connection(stream: TcpStream, page: Rc<impl Fn(&str) -> Page + 'static>) {
+async fn connection(stream: TcpStream, page: &impl Fn(&str) -> Page, place: &Place) {
     let service = service_fn(|request: Request<Incoming>| {
-        let response = answer(request.method(), request.uri().path(), page.as_ref());
+        place.has_request();
+        let response = answer(request.method(), request.uri().path(), page);
         async move { Ok::<_, Infallible>(response) }
     });
     let _ = http1::Builder::new()
