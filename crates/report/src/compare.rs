@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs side by side, and the ratio of two runs.
 
-use memwarden_run::statistics::ratio_of_medians;
+use memwarden_run::statistics::{FEWEST_FOR_RATIO, ratio_of_medians};
 use memwarden_run::{Ratio, Recorded};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -9,10 +9,6 @@ use serde::Serialize;
 use crate::Table;
 use crate::generic::metric_words;
 use crate::number::{NOT_MEASURED, optional_named, optional_times};
-
-/// With fewer samples there is no interval: the range of n samples contains the median in 1 - 2^(1-n) of all cases, of 2, 3
-/// and 4 samples in 50, 75 and 87.5 %, of 5 in 93.75 %.
-const FEWEST: usize = 5;
 
 /// One metric of one case in two runs.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -81,7 +77,7 @@ pub fn compare(first: &Recorded, second: &Recorded) -> Vec<Comparison> {
             let medians = second_metric.median.zip(metric.median);
             let ratio = if metric.median <= Some(0.0) {
                 Ratio::default()
-            } else if a.len().min(b.len()) < FEWEST {
+            } else if a.len().min(b.len()) < FEWEST_FOR_RATIO {
                 Ratio {
                     ratio: medians.map(|(b, a)| b / a).filter(|r| r.is_finite()),
                     ci95: None,

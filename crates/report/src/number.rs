@@ -6,6 +6,9 @@ pub use memwarden_run::title::bytes;
 /// Text of a figure that could not be measured.
 pub const NOT_MEASURED: &str = "n/a";
 
+/// What a finding adds to a ratio without an interval.
+pub(crate) const TOO_FEW_RUNS: &str = " (too few runs for an interval)";
+
 /// A thousands separator that does not break lines and cannot be mistaken for a decimal sign.
 const THIN: char = '\u{202f}';
 

@@ -332,6 +332,17 @@ fn an_effect_that_the_runs_do_not_show_is_not_claimed() {
         finding(&even),
         "With 3 aggressors (bandwidth:write) the victim did not slow down (0.29 times); no guard ran."
     );
+    // Too few runs show neither.
+    even.cases[0].slowdown_ci95 = None;
+    for (slowdown, said) in [(1.05, "slowed down 1.05"), (0.98, "had a slowdown of 0.98")] {
+        even.cases[0].slowdown = Some(slowdown);
+        assert_eq!(
+            finding(&even),
+            format!(
+                "With 3 aggressors (bandwidth:write) the victim {said} times (too few runs for an interval); no guard ran."
+            )
+        );
+    }
 
     let mut pollution = saved("copy-pollution").summary;
     for case in &mut pollution.cases {

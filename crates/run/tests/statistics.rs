@@ -69,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn a_ratio_scales_with_its_samples(samples in vec(1.0..1e3f64, 2..60), factor in 0.01..100.0f64) {
+    fn a_ratio_scales_with_its_samples(samples in vec(1.0..1e3f64, 5..60), factor in 0.01..100.0f64) {
         let scaled: Vec<f64> = samples.iter().map(|v| v * factor).collect();
         let ratio = ratio_of_medians(&scaled, &samples);
         let [low, high] = ratio.ci95.unwrap();
@@ -112,6 +112,18 @@ fn known_values() {
     assert_eq!(none.note.as_deref(), Some("not measured: no samples"));
     assert_eq!(ratio_of_medians(&[1.0, 2.0], &[0.0, 0.0]).ratio, None);
     assert_eq!(ratio_of_medians(&[], &[1.0]).ratio, None);
+}
+
+#[test]
+fn a_ratio_of_fewer_than_five_samples_has_no_interval() {
+    let (few, enough) = ([3.0, 3.1, 3.2, 3.3], [1.0, 1.1, 1.2, 1.3, 1.4]);
+    let (few, enough) = (&few[..], &enough[..]);
+    for (over, under) in [(few, enough), (enough, few), (few, few)] {
+        let ratio = ratio_of_medians(over, under);
+        assert!(ratio.ratio.is_some() && ratio.ci95.is_none());
+        assert!(!ratio.differs());
+    }
+    assert!(ratio_of_medians(enough, enough).ci95.is_some());
 }
 
 /// 400 sets of uniform numbers: the interval of their median contains the true median about 95 times in 100.

@@ -161,7 +161,7 @@ impl Settings for Config {
         )?;
         not_twice("--operation", &self.operation)?;
         check_within("--repeat", self.repeat, ROUNDS..=1_000_000)?;
-        // A single run has no confidence interval, so it gives no answer.
+        // With fewer than 5 runs there is no confidence interval, so they give no answer; a single one is of no use.
         check_within("--victim-repeat", self.victim_repeat, 2..=10_000)?;
         two_cpus(("--cpu", self.cpu), ("--victim-cpu", self.victim_cpu))?;
         Application::named(&self.victim)?;
@@ -395,6 +395,8 @@ fn first_win(summary: &Summary, answer: Answer, sizes: &[u64]) -> Result<u64, St
         Some(ratio) => {
             let why = if !of_size(last).into_iter().all(is_the_engines) {
                 ", and the CPU made some of its copies"
+            } else if ratio < 1.0 && of_size(last).iter().any(|case| case.ratio_ci95.is_none()) {
+                ", of too few runs for an interval"
             } else if ratio < 1.0 {
                 ", which is within the spread"
             } else {

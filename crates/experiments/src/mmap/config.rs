@@ -247,7 +247,8 @@ impl Default for Config {
             confine_bytes: 0,
             msync: false,
             flush: Flush::Lines,
-            repeat: 3,
+            // The fewest from which a ratio has an interval.
+            repeat: 5,
             seed: 1,
             cpu: None,
             dir: PathBuf::new(),
@@ -424,6 +425,7 @@ mod tests {
         assert!(with(|c| c.compete.clear()).contains("--compete none,fork"));
         assert!(with(|c| c.confine_bytes = 1 << 20).contains("there is no competitor"));
         assert!(with(|c| c.repeat = 0).contains("--repeat 0"));
+        assert!(Config::default().repeat as usize >= memwarden_run::statistics::FEWEST_FOR_RATIO);
         assert!(with(|c| c.seed = u64::MAX).contains("--seed"));
         assert_eq!(
             "anonymous".parse::<Way>().unwrap_err().to_string(),

@@ -97,7 +97,7 @@ struct WalkArgs {
     /// Flush of the data caches before each walk: lines (by address), read (a larger buffer), off [default: lines]
     #[arg(long, value_name = "HOW")]
     flush: Option<Flush>,
-    /// Walks of each case [default: 3; lab: 2]
+    /// Walks of each case [default: 5; lab: 2]
     #[arg(long, value_name = "N", value_parser = count::<u32>)]
     repeat: Option<u32>,
     /// Seed of the random places [default: 1]

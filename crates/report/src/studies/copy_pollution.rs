@@ -35,9 +35,10 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
             let none = format!("no application was shown to take longer beside {copies} copies");
             return (!measured.is_empty()).then_some(none);
         };
-        let interval = case.slowdown_ci95.map_or_else(String::new, |[low, high]| {
-            format!("95 % interval {} to {}; ", times(low), times(high))
-        });
+        let interval = match case.slowdown_ci95 {
+            Some([low, high]) => format!("95 % interval {} to {}; ", times(low), times(high)),
+            None => "too few runs for an interval; ".to_owned(),
+        };
         Some(format!(
             "an application took up to {} times the time beside {copies} copies ({interval}{}, {})",
             times(*slowdown),

@@ -7,8 +7,8 @@ use memwarden_run::{GuardSettings, Metric};
 
 use crate::Table;
 use crate::number::{
-    NOT_MEASURED, count, counted, figure, interval, name_and_unit, optional, optional_percent,
-    optional_times, order, percent, time_unit, times,
+    NOT_MEASURED, TOO_FEW_RUNS, count, counted, figure, interval, name_and_unit, optional,
+    optional_percent, optional_times, order, percent, time_unit, times,
 };
 
 pub(crate) const QUESTION: &str = "How much does a program slow down when the other cores move memory as fast as they \
@@ -77,39 +77,51 @@ fn slowed_down(summary: &Summary) -> Option<String> {
             .max_by(|a, b| order(a.slowdown, b.slowdown))?;
         let slowdown = times(case.slowdown?);
         let text = format!(
-            "Beside {} the victim, guarded, slowed down {slowdown} times{}.",
+            "Beside {} the victim, guarded, slowed down {slowdown} times{}{}.",
             beside(case),
+            too_few([case]),
             kept(summary)
         );
         return Some(text);
     };
     let company = beside(worst);
-    let guarded = guarded_like(summary, worst).and_then(|c| c.slowdown);
+    let best = guarded_like(summary, worst);
+    let guarded = best.and_then(|case| case.slowdown);
+    let too_few = too_few([Some(worst), best].into_iter().flatten());
     let without = match not_slowed_down(worst) {
         None => times(worst.slowdown?),
         Some(not) => {
             let end = match guarded {
                 Some(with) => format!(
-                    " without the guard; with it {} times{}",
+                    " without the guard; with it {} times{too_few}{}",
                     times(with),
                     kept(summary)
                 ),
-                None => format!("; no guard ran{}", kept(summary)),
+                None => format!("{too_few}; no guard ran{}", kept(summary)),
             };
             return Some(format!("With {company} the victim {not}{end}."));
         }
     };
     Some(match guarded {
         Some(with) => format!(
-            "With {company} the victim slowed down {without} times without the guard and {} times with it{}.",
+            "With {company} the victim slowed down {without} times without the guard and {} times with it{too_few}{}.",
             times(with),
             kept(summary)
         ),
         None => format!(
-            "With {company} the victim slowed down {without} times; no guard ran{}.",
+            "With {company} the victim slowed down {without} times{too_few}; no guard ran{}.",
             kept(summary)
         ),
     })
+}
+
+/// What the finding adds to the slowdowns of these cases, if one has no interval.
+fn too_few<'a>(cases: impl IntoIterator<Item = &'a Case>) -> &'static str {
+    let mut cases = cases.into_iter();
+    match cases.any(|case| case.slowdown_ci95.is_none()) {
+        true => TOO_FEW_RUNS,
+        false => "",
+    }
 }
 
 /// How the victim of a case fared, if its runs show no slowdown.
@@ -121,6 +133,7 @@ fn not_slowed_down(case: &Case) -> Option<String> {
             times(low),
             times(high)
         )),
+        None if case.slowdown? < 1.0 => Some(format!("had a slowdown of {slowdown} times")),
         _ if case.slowdown? < 1.0 => Some(format!("did not slow down ({slowdown} times)")),
         _ => None,
     }

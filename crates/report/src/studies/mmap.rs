@@ -5,12 +5,15 @@
 mod charts;
 
 use memwarden_run::Metric;
+use memwarden_run::statistics::FEWEST_FOR_RATIO;
 use memwarden_run::studies::mmap::{Case, CountedBy, Summary};
 
 use crate::Table;
 #[cfg(feature = "html")]
 use crate::by_size::texts;
-use crate::number::{NOT_MEASURED, capitalised, count, figure, optional, percent, times};
+use crate::number::{
+    NOT_MEASURED, TOO_FEW_RUNS, capitalised, count, figure, optional, percent, times,
+};
 use crate::table::Rows;
 
 pub(crate) const QUESTION: &str = "Memory is mapped in several ways and walked over, at random places and in order: each \
@@ -92,15 +95,15 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     }
     let company = || summary.cases.iter().filter(|case| case.competes());
     let worst = company()
-        .filter_map(|case| Some((case.slowdown?, case.slowdown_ci95?, case)))
-        .filter(|(_, [low, _], _)| *low > 1.0)
+        .filter_map(|case| Some((case.slowdown?, case.slowdown_ci95, case)))
+        .filter(|(_, interval, _)| interval.is_none_or(|[low, _]| low > 1.0))
         .max_by(|a, b| a.0.total_cmp(&b.0));
     match worst {
         Some((slowdown, interval, case)) => parts.push(format!(
             "beside a competitor ({}) it took up to {} times as long as alone{}",
             case.compete,
             times(slowdown),
-            within(interval)
+            interval.map_or_else(|| TOO_FEW_RUNS.into(), within)
         )),
         None if company().any(|case| case.slowdown_ci95.is_some()) => {
             parts.push("no competitor is shown to slow it down".to_owned());
@@ -125,12 +128,15 @@ fn within([low, high]: [f64; 2]) -> String {
 /// 1, no difference is shown.
 fn times_as_long([random, sequential]: [&Case; 2]) -> Option<String> {
     let ratio = median(&random.time)? / median(&sequential.time)?;
-    let ends = |case: &Case| case.time.as_ref()?.median_ci95;
+    let ends = |case: &Case| {
+        let enough = |time: &&Metric| time.samples >= FEWEST_FOR_RATIO as u64;
+        case.time.as_ref().filter(enough)?.median_ci95
+    };
     let Some(([random_low, random_high], [sequential_low, sequential_high])) =
         ends(random).zip(ends(sequential))
     else {
         return Some(format!(
-            "at random the walk took {} times as long as in order (too few runs for an interval)",
+            "at random the walk took {} times as long as in order{TOO_FEW_RUNS}",
             times(ratio)
         ));
     };
@@ -404,6 +410,7 @@ mod tests {
     fn walk(low: f64, high: f64) -> Case {
         Case {
             time: Some(Metric {
+                samples: 5,
                 median: Some(f64::midpoint(low, high)),
                 median_ci95: Some([low, high]),
                 ..Metric::default()
@@ -471,15 +478,45 @@ mod tests {
             summary.cases.push(Case {
                 compete: "fork".into(),
                 slowdown: Some(1.2),
-                slowdown_ci95: Some(interval),
+                slowdown_ci95: interval,
                 ..Case::default()
             });
             finding(&summary).unwrap()
         };
         assert_eq!(
-            finding([0.9, 1.5]),
+            finding(Some([0.9, 1.5])),
             "No competitor is shown to slow it down."
         );
-        assert!(finding([1.1, 1.5]).contains("(fork)"));
+        assert!(finding(Some([1.1, 1.5])).contains("(fork)"));
+        assert_eq!(
+            finding(None),
+            "Beside a competitor (fork) it took up to 1.20 times as long as alone (too few runs for an interval)."
+        );
+    }
+
+    #[test]
+    fn three_walks_in_each_order_have_no_interval() {
+        let walk = |access: &str, ms: f64, samples: u32| Case {
+            access: access.into(),
+            compete: "none".into(),
+            time: Some(Metric::from_samples(
+                "time_ns",
+                &(0..samples)
+                    .map(|n| ms * 1e6 + f64::from(n))
+                    .collect::<Vec<_>>(),
+            )),
+            ..Case::default()
+        };
+        let said = |samples| {
+            times_as_long([
+                &walk("random", 2.0, samples),
+                &walk("sequential", 1.0, samples),
+            ])
+        };
+        assert_eq!(
+            said(4).unwrap(),
+            "at random the walk took 2.00 times as long as in order (too few runs for an interval)"
+        );
+        assert!(said(5).unwrap().ends_with("(95 % interval 2.00 to 2.00)"));
     }
 }
