@@ -13,13 +13,15 @@ use crate::trace::{Place, Reader, Request, TraceError};
 use crate::workload::{Step, Workload};
 
 /// A core that makes a trace's accesses, in order, again and again. An access with a time waits
-/// until then, counted from the beginning of the round; no access waits for the data of a read.
-/// The addresses are a program's own: each page gets a place in memory when it first occurs.
+/// until then, counted from the trace's first time and the beginning of the round; no access
+/// waits for the data of a read. The addresses are a program's own: each page gets a place in memory when it first occurs.
 pub struct Traced {
     path: PathBuf,
     reader: Reader,
     /// The place of each page of the trace in the buffer.
     pages: HashMap<u64, u32>,
+    /// The first time in the trace.
+    first_ps: Option<u64>,
     round_ps: u64,
     /// An access that waits for its time.
     waiting: Option<Request>,
@@ -44,7 +46,9 @@ impl Traced {
         }
         let mut reader = Reader::open(path)?;
         let mut pages = HashMap::new();
+        let mut first_ps = None;
         while let Some(request) = reader.next().transpose()? {
+            first_ps = first_ps.or(request.at_ps);
             let count = pages.len() as u32;
             if let Entry::Vacant(page) = pages.entry(request.address / PAGE_BYTES) {
                 if u64::from(count) == memory_bytes / PAGE_BYTES {
@@ -63,6 +67,7 @@ impl Traced {
             path: path.to_owned(),
             reader: Reader::open(path)?,
             pages,
+            first_ps,
             round_ps: 0,
             waiting: None,
         })
@@ -94,7 +99,11 @@ impl Workload for Traced {
         let Some(request) = self.access(now_ps) else {
             return Step::End;
         };
-        let until_ps = self.round_ps + request.at_ps.unwrap_or(0);
+        let first_ps = self.first_ps.unwrap_or(0);
+        let since_ps = request
+            .at_ps
+            .map_or(0, |at_ps| at_ps.saturating_sub(first_ps));
+        let until_ps = self.round_ps + since_ps;
         if until_ps > now_ps {
             self.waiting = Some(request);
             return Step::Sleep { until_ps };
@@ -211,6 +220,18 @@ mod tests {
         let file = file("R 0 0\nR 64 1.5\n");
         let mut traced = Traced::open(file.path(), 1 << 20).unwrap();
         assert_eq!(traced.next(0), touch(0, false));
+        assert_eq!(traced.next(100), Step::Sleep { until_ps: 1500 });
+        assert_eq!(traced.next(1500), touch(64, false));
+        assert_eq!(traced.next(2000), touch(0, false));
+        assert_eq!(traced.next(2100), Step::Sleep { until_ps: 3500 });
+    }
+
+    /// A trace that was cut out of a longer one.
+    #[test]
+    fn no_round_begins_with_the_time_before_the_first_access() {
+        let file = file("R 0 3600000000000\nR 64 3600000000001.5\n");
+        let mut traced = Traced::open(file.path(), 1 << 20).unwrap();
+        assert_eq!(traced.next(7), touch(0, false));
         assert_eq!(traced.next(100), Step::Sleep { until_ps: 1500 });
         assert_eq!(traced.next(1500), touch(64, false));
         assert_eq!(traced.next(2000), touch(0, false));
