@@ -156,8 +156,11 @@ impl FairServers {
                 };
             }
         };
-        let read = fs::read_to_string(&file);
-        let runtime_ns = read.as_ref().ok().and_then(|text| text.trim().parse().ok());
+        let read = fs::read_to_string(&file).and_then(|text| {
+            let number = text.trim().parse::<u64>();
+            number.map_err(|_| io::Error::other(format!("\"{}\" is no number", text.trim())))
+        });
+        let runtime_ns = read.as_ref().ok().copied();
         // Opening for writing changes nothing.
         let writable = read.and_then(|_| File::options().write(true).open(&file));
         let obstacle = writable.err().map(|error| Obstacle {
