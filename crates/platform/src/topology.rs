@@ -294,7 +294,7 @@ mod tests {
         file("sys/devices/system/node/has_memory", "0\n");
         assert_eq!(remote_share(&root, 0, range.clone()), None);
         // The only memory is on the other node.
-        assert_eq!(remote_share(&root, 3, range.clone()), Some(0.25 + 0.0));
+        assert_eq!(remote_share(&root, 3, range.clone()), Some(0.25));
         file("sys/devices/system/node/has_memory", "0-1\n");
         assert_eq!(remote_share(&root, 0, range), Some(0.75));
     }
