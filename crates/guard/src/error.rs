@@ -91,6 +91,16 @@ pub enum Error {
         /// The first error of the undo.
         undo: Box<Error>,
     },
+    /// The guard was ended for one with other settings, and neither that one nor one with the old settings could be started.
+    #[error(
+        "{refused}; nor could a guard be started for the old settings ({old}), so no guard runs now"
+    )]
+    NotStartedAgain {
+        /// Why the guard with the new settings could not be started.
+        refused: Box<Error>,
+        /// Why the one with the old settings could not.
+        old: Box<Error>,
+    },
     /// The caller ended its wait for another process.
     #[error("interrupted while another memwarden was starting the guard")]
     Interrupted,

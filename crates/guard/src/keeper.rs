@@ -147,11 +147,17 @@ impl Keeper {
                 (self.file, self.wanted, self.kept) = (file, wanted, Some(kept));
                 Ok(said)
             }
-            Err(error) => {
-                let (kept, wanted, _) = start(self.host.as_ref(), &self.file)?;
-                (self.wanted, self.kept) = (wanted, Some(kept));
-                Err(error)
-            }
+            Err(refused) => match start(self.host.as_ref(), &self.file) {
+                Ok((kept, wanted, _)) => {
+                    (self.wanted, self.kept) = (wanted, Some(kept));
+                    Err(refused)
+                }
+                Err(Error::Interrupted) => Err(Error::Interrupted),
+                Err(old) => Err(Error::NotStartedAgain {
+                    refused: Box::new(refused),
+                    old: Box::new(old),
+                }),
+            },
         }
     }
 
@@ -310,7 +316,7 @@ mod tests {
 
     /// A machine with two CPUs and one guard. It starts no guard for events of 16 bytes, and uses none whose events are 32
     /// bytes. With a period of 2 ms, a signal comes while the guard is proved.
-    struct Machine(Shared, Cell<bool>);
+    struct Machine(Shared, Cell<bool>, Cell<bool>);
 
     impl Host for Machine {
         fn open(&self, file: &BudgetFile) -> Result<Box<dyn Regulator>, Error> {
@@ -333,11 +339,13 @@ mod tests {
         fn prove(&self, guard: &mut dyn Regulator, writes: bool) -> Result<(), Error> {
             // With a period of 0.5 ms it cannot regulate writes.
             let control = guard.settings()?.control;
+            // From a test with a period of 4 ms on it doesn't regulate at all.
+            self.2.set(self.2.get() || control.period_us == 4000);
             if control.period_us == 2000 {
                 self.1.set(true);
                 return Err(Error::Interrupted);
             }
-            if control.user_only || writes && control.period_us == 500 {
+            if self.2.get() || control.user_only || writes && control.period_us == 500 {
                 return Err(Error::SelfTest("it doesn't regulate".into()));
             }
             Ok(())
@@ -371,7 +379,11 @@ mod tests {
             fs::write(self.path(), text).unwrap();
         }
         fn begin(&self) -> Result<Keeper, Error> {
-            let host = Box::new(Machine(self.guard.clone(), Cell::new(false)));
+            let host = Box::new(Machine(
+                self.guard.clone(),
+                Cell::new(false),
+                Cell::new(false),
+            ));
             Keeper::begin(host, &self.path()).map(|(keeper, _)| keeper)
         }
         fn budgets(&self) -> Vec<Option<u64>> {
@@ -514,6 +526,19 @@ mod tests {
         assert_eq!(setup.budgets(), [Some(256), None]);
         keeper.end().unwrap();
         assert!(!setup.guard.is_running());
+    }
+
+    #[test]
+    fn a_reload_that_leaves_no_guard_says_so() {
+        let setup = Setup::new("mb = [1000]\n");
+        let mut keeper = setup.begin().unwrap();
+        setup.write("mb = [1000]\nbytes_per_event = 4096\nperiod = \"4ms\"\n");
+        let error = keeper.reload().unwrap_err();
+        assert!(!setup.guard.is_running());
+        assert_eq!(
+            error.to_string(),
+            "it doesn't regulate; nor could a guard be started for the old settings (it doesn't regulate), so no guard runs now"
+        );
     }
 
     #[test]

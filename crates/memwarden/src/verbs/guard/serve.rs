@@ -229,7 +229,10 @@ fn reload(source: &Source) {
         // The guard is put back next.
         Err(Error::Interrupted) => {}
         Err(error) => {
-            let stay = if matches!(error, Error::NotUndone { .. }) {
+            let stay = if matches!(
+                error,
+                Error::NotUndone { .. } | Error::NotStartedAgain { .. }
+            ) {
                 ""
             } else {
                 "; the old settings stay"
