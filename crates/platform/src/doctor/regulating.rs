@@ -310,8 +310,8 @@ pub(super) fn rt_throttling(patient: &Patient) -> Finding {
             Level::Limited,
             name,
             format!("{} ms in each {} ms", runtime / 1000, period / 1000),
-            "the user-space regulator cannot throttle a core for longer, and a SCHED_FIFO victim is stopped after that \
-             time (the module is exempt if its throttle thread is ok)",
+            "a SCHED_FIFO victim is stopped after that time (the user-space regulator turns the limit off while it runs; \
+             the module is exempt if its throttle thread is ok)",
         )
         .change("sysctl -w kernel.sched_rt_runtime_us=-1"),
         None => Finding::new(Level::Unknown, name, "the setting does not exist", "it is unknown how long a real-time \
