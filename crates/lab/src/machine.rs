@@ -189,7 +189,7 @@ pub struct Machine {
     pub modelled: Option<ModelledMemory>,
     /// Whether its CPUs have memory with tags (Arm's MTE).
     pub mte: bool,
-    /// Wall-clock limit of a run, from the emulator's start.
+    /// Limit of a run, from the emulator's start, without the time in which the emulator waits for a core of a busy host.
     pub timeout: Duration,
     /// Further parameters, at the end of the kernel's command line.
     pub append: String,
@@ -760,13 +760,16 @@ impl<'a> Boot<'a> {
         let mut console = Tail::new(self.file("console"));
         let mut log = String::new();
         let mut end = String::new();
-        let mut last_word = Instant::now();
+        let mut waited = Duration::ZERO;
+        let mut last_word = Duration::ZERO;
         let mut boot_s = None;
         loop {
             let ended = guest.try_wait().on("wait for", &self.program)?.is_some();
+            waited = waited.max(program::waited_for_a_core(guest));
+            let ran = self.started.elapsed().saturating_sub(waited);
             let news = console.read();
             if !news.is_empty() && boot_s.is_none() {
-                last_word = Instant::now();
+                last_word = ran;
                 log += &String::from_utf8_lossy(&news);
                 if Progress::read(&log).ready {
                     boot_s = Some(self.started.elapsed().as_secs_f64());
@@ -807,13 +810,13 @@ impl<'a> Boot<'a> {
                     .say("ending the command; a second Ctrl-C ends the machine at once");
             }
             let silence = self.machine.board.boot_silence();
-            if boot_s.is_none() && last_word.elapsed() > silence {
+            if boot_s.is_none() && ran.saturating_sub(last_word) > silence {
                 return Err(Error::Boot {
                     reason: format!("its console was silent for {} s", silence.as_secs()),
                     tail: program::last_lines(&log, TAIL_LINES),
                 });
             }
-            if stop.asked.is_none() && self.started.elapsed() > self.machine.timeout {
+            if stop.asked.is_none() && ran > self.machine.timeout {
                 return Err(Error::TimedOut {
                     seconds: self.machine.timeout.as_secs(),
                     tail: program::last_lines(&self.text("console"), TAIL_LINES),

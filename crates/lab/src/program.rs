@@ -2,6 +2,7 @@
 //! Runs other programs. Their output is kept, and shown only when they fail.
 
 use std::ffi::OsString;
+use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -54,6 +55,21 @@ pub(crate) fn require(programs: &[&str]) -> Result<()> {
     Err(Error::MissingPrograms {
         programs: missing.join(", "),
     })
+}
+
+/// The longest time that one of a program's threads was ready to run and waited for a core (`Documentation/scheduler/
+/// sched-stats.rst`, `/proc/PID/schedstat`, second number); 0 where the kernel does not count it.
+pub(crate) fn waited_for_a_core(child: &Child) -> Duration {
+    let Ok(threads) = fs::read_dir(format!("/proc/{}/task", child.id())) else {
+        return Duration::ZERO;
+    };
+    threads
+        .filter_map(|thread| {
+            let counts = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+            counts.split(' ').nth(1)?.parse().ok()
+        })
+        .max()
+        .map_or(Duration::ZERO, Duration::from_nanos)
 }
 
 /// Sends SIGTERM.
@@ -203,6 +219,38 @@ mod tests {
             ),
             "{text}"
         );
+    }
+
+    #[test]
+    fn two_programs_on_one_core_wait_for_it() {
+        struct Ended(Child);
+        impl Drop for Ended {
+            fn drop(&mut self) {
+                let _ = self.0.kill();
+                let _ = self.0.wait();
+            }
+        }
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let allowed = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:\t"))
+            .unwrap();
+        let first = allowed.split(['-', ',']).next().unwrap();
+        let start = |program: &[&str]| {
+            let mut taskset = command("taskset");
+            Ended(taskset.args(["-c", first]).args(program).spawn().unwrap())
+        };
+        let busy = ["sh", "-c", "while :; do :; done"];
+        let both = [start(&busy), start(&busy)];
+        let idle = start(&["sleep", "1000"]);
+        // Each waits while the other one runs, however long a turn is.
+        let waited = || both.each_ref().map(|busy| waited_for_a_core(&busy.0));
+        let enough = (0..1000).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            waited().iter().min() > Some(&Duration::from_millis(50))
+        });
+        assert!(enough, "{:?}", waited());
+        assert!(waited_for_a_core(&idle.0) < waited()[0]);
     }
 
     #[test]

@@ -165,7 +165,7 @@ pub struct Place {
     /// Replace the run folder if it exists
     #[arg(long)]
     replace: bool,
-    /// Wall-clock limit of the lab's machine, boot included [default: 30m]
+    /// Limit of the lab's machine, boot included; time in which it waits for a core of a busy host does not count [default: 30m]
     #[arg(long, value_name = "TIME", value_parser = parse_limit)]
     timeout: Option<Duration>,
     /// Print the summary as JSON instead of tables

@@ -151,7 +151,7 @@ struct RunArgs {
     /// Directory for the files that the command writes to /results [default: out/lab-N if there are any]
     #[arg(long, value_name = "DIR")]
     results: Option<PathBuf>,
-    /// Wall-clock limit of the whole run
+    /// Limit of the whole run; time in which the emulator waits for a core of a busy host does not count
     #[arg(long, default_value = "30m", value_parser = parse_limit)]
     timeout: Duration,
     /// Print the outcome as JSON (including the command's output) instead of the command's output

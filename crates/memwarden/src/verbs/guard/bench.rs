@@ -64,7 +64,7 @@ pub(super) struct Args {
     /// Replace the run folder if it exists
     #[arg(long)]
     replace: bool,
-    /// Wall-clock limit of each of the lab's machines, boot included [default: 30m]
+    /// Limit of each of the lab's machines, boot included; time in which it waits for a core of a busy host does not count
     #[arg(long, value_name = "TIME", value_parser = parse_limit)]
     timeout: Option<Duration>,
     /// Print the summary as JSON instead of tables
