@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use memwarden_platform::Root;
+use memwarden_platform::lockdown::Lockdown;
 use rustix::io::Errno;
 
 use crate::budget::{Request, parse_limit};
@@ -162,10 +163,7 @@ impl Module {
 
     /// Why the kernel refuses a module even from root; `None` if root may load it.
     fn takes_no_module(&self) -> Option<&'static str> {
-        let locked = self
-            .root
-            .text("/sys/kernel/security/lockdown")
-            .is_some_and(|modes| !modes.contains("[none]"));
+        let locked = Lockdown::of(&self.root).mode().is_some();
         if !rustix::process::geteuid().is_root() {
             None
         } else if self.root.number("/proc/sys/kernel/modules_disabled") == Some(1) {

@@ -9,11 +9,9 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
-
+use crate::detached::Detached;
 use crate::{Root, cpus};
 
 /// One folder for each CPU, with `runtime` in nanoseconds; 0 turns the server off.
@@ -67,7 +65,7 @@ pub struct FairServers {
     root: Root,
     /// Equal to [`FOLDER`] below the root, or in a mount of its own; the error is the reason why it cannot be reached.
     folder: Result<PathBuf, Obstacle>,
-    _mount: Option<OwnedFd>,
+    _mount: Option<Detached>,
 }
 
 impl FairServers {
@@ -93,15 +91,11 @@ impl FairServers {
             let remedy = MOUNT_IT;
             return found(Err(Obstacle { reason, remedy }), None);
         }
-        match mount_debugfs() {
+        match Detached::mount("debugfs") {
             Ok(mount) => {
-                let own = format!(
-                    "/proc/self/fd/{}{}",
-                    mount.as_raw_fd(),
-                    &FOLDER[DEBUGFS.len()..]
-                );
+                let own = mount.path(FOLDER.trim_start_matches(DEBUGFS).trim_start_matches('/'));
                 let folder = match fs::metadata(&own) {
-                    Ok(_) => Ok(own.into()),
+                    Ok(_) => Ok(own),
                     Err(error) => Err(Obstacle {
                         reason: format!("debugfs has no sched/fair_server ({error})"),
                         remedy: "a kernel with CONFIG_SCHED_DEBUG has it",
@@ -215,17 +209,6 @@ fn remedy(error: &io::Error) -> &'static str {
         Some(libc::EACCES) => "run as root",
         _ => "",
     }
-}
-
-/// Mounts debugfs without a path.
-fn mount_debugfs() -> rustix::io::Result<OwnedFd> {
-    let context = fsopen("debugfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_create(&context)?;
-    fsmount(
-        &context,
-        FsMountFlags::FSMOUNT_CLOEXEC,
-        MountAttrFlags::empty(),
-    )
 }
 
 #[cfg(test)]

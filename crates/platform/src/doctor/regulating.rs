@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Finding, Level, Patient, Verdict, counting};
 use crate::fair_server::{self, FOLDER as FAIR_SERVER, Obstacle, Server};
+use crate::lockdown::Lockdown;
 use crate::throttle_thread::{self, Class};
 
 /// The limit of all real-time threads together, in microseconds; -1 means no limit.
@@ -58,10 +59,7 @@ fn state(patient: &Patient) -> Module {
 
 /// The kernel's lockdown mode, if it is locked down.
 fn locked_down(patient: &Patient) -> Option<String> {
-    let modes = patient.root.text("/sys/kernel/security/lockdown")?;
-    let (_, from) = modes.split_once('[')?;
-    let (mode, _) = from.split_once(']')?;
-    (mode != "none").then(|| mode.to_owned())
+    Lockdown::of(patient.root).mode().map(ToOwned::to_owned)
 }
 
 /// `memguard.ko` below `directory`, compressed or not.
@@ -219,21 +217,28 @@ fn mounted(patient: &Patient, kind: &str) -> bool {
 /// Secure Boot locks the kernel down on most distributions.
 pub(super) fn lockdown(patient: &Patient) -> Finding {
     let name = "lockdown";
-    match locked_down(patient).as_deref() {
-        None => Finding::new(
+    match Lockdown::of(patient.root) {
+        Lockdown::Off => Finding::new(
             Level::Ok,
             name,
             "no",
             "the kernel takes modules and shows debugfs",
         ),
-        Some("integrity") => Finding::new(
+        Lockdown::Unknown { reason, remedy } => Finding::new(
+            Level::Unknown,
+            name,
+            reason,
+            "it is unknown whether the kernel takes unsigned modules and shows debugfs",
+        )
+        .change(remedy),
+        Lockdown::On(mode) if mode == "integrity" => Finding::new(
             Level::Limited,
             name,
             "integrity",
             "modules must be signed; debugfs cannot be used, so the fair server's settings are not visible (the guard module's files are in /dev/memguard)",
         )
         .change("sign the module with a key that the firmware knows (mokutil), or turn Secure Boot off"),
-        Some(mode) => Finding::new(
+        Lockdown::On(mode) => Finding::new(
             Level::Limited,
             name,
             mode,

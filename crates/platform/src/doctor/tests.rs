@@ -42,6 +42,10 @@ impl Machine {
             ("proc/sys/kernel/perf_cpu_time_max_percent", "100"),
             ("proc/sys/kernel/nmi_watchdog", "0"),
             ("proc/sys/kernel/modules_disabled", "0"),
+            (
+                "sys/kernel/security/lockdown",
+                "[none] integrity confidentiality",
+            ),
             ("proc/sys/kernel/sched_rt_runtime_us", "-1"),
             ("proc/sys/kernel/sched_rt_period_us", "1000000"),
             ("proc/modules", "memguard 49152 0 - Live 0x0000000000000000"),
@@ -386,6 +390,13 @@ fn every_fault_is_found_and_says_what_changes_it() {
             Limited,
             "integrity",
             "mokutil",
+        ),
+        (
+            sound().without("sys/kernel/security"),
+            "lockdown",
+            Unknown,
+            "securityfs is not mounted",
+            "mount -t securityfs",
         ),
         (
             sound().with(
