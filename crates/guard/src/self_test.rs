@@ -281,11 +281,12 @@ impl Test<'_> {
             Resource::Read => format!(
                 "the guard does not regulate CPU {cpu}: {what}{others}; try another --event (`memwarden guard events` lists what \
                  is known, `memwarden doctor` what this machine counts), --bytes-per-event if an event is not {bytes} bytes, or \
-                 --no-self-test to skip this test"
+                 --no-self-test to skip this test (in a budget file: event, bytes_per_event, self_test = false)"
             ),
             Resource::Write => format!(
                 "the guard does not regulate the write-backs of CPU {cpu}: {what}{others}; try another --write-event, give \
-                 --event as a raw code to regulate reads alone, or --no-self-test to skip this test"
+                 --event as a raw code to regulate reads alone, or --no-self-test to skip this test (in a budget file: write_event, event, \
+                 self_test = false)"
             ),
         })
     }

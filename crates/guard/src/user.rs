@@ -119,7 +119,8 @@ impl User {
     fn not_running(&self) -> Error {
         match self.places.why_ended() {
             Some(why) => Error::Regulator(format!(
-                "no guard is running: {why}; `memwarden guard start` starts it again"
+                "no guard is running: {why} (its log: {}); `memwarden guard start` starts it again",
+                self.places.log().display()
             )),
             None => Error::NotRunning,
         }
@@ -195,7 +196,9 @@ impl Regulator for User {
             group: None,
         };
         let what = "the regulator in user space";
-        let launched = launch(&self.program, &self.places, &plan, what, || {})?;
+        let launched = launch(&self.program, &self.places, &plan, what, || {})
+            // The supervisor has ended, too. A regulator that never regulated is not one that ended.
+            .inspect_err(|_| self.places.forget_end())?;
         self.lease = launched.lease.map(Arc::new);
         Ok(())
     }

@@ -491,6 +491,35 @@ fn a_guard_whose_event_is_refused_stays_as_it_is() {
 }
 
 #[test]
+fn more_budgets_than_cores_are_refused_before_a_guard_is_started() {
+    let Some(rig) = Rig::new() else { return };
+    // A regulator that starts creates its log.
+    let log = rig.folder.path().join("guard.log");
+    fs::remove_file(&log).unwrap();
+    let many = vec!["9"; 8193].join(",");
+    for (line, reason) in [
+        (
+            format!("{RUN} --cpus 0-1 --events 9,9,9 -- true"),
+            "3 budgets for 2 cores (--cpus 0-1)",
+        ),
+        (
+            format!("{RUN} --events {many} -- true"),
+            "8193 budgets for ",
+        ),
+    ] {
+        let refused = rig.memwarden(&line);
+        let said = stderr(&refused);
+        assert_eq!(refused.status.code(), Some(1), "{said}");
+        assert!(
+            said.starts_with(&format!("memwarden: {reason}")) && said.lines().count() == 1,
+            "{said}"
+        );
+        assert!(!log.exists(), "{line} started a regulator");
+    }
+    rig.expect_nothing_left();
+}
+
+#[test]
 fn a_command_that_cannot_be_started_gives_a_shells_exit_code() {
     let Some(rig) = Rig::new() else { return };
     for place in ["", " --cpus 0"] {

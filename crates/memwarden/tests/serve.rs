@@ -282,6 +282,12 @@ fn idle_connections_do_not_keep_a_scraper_waiting() {
 }
 
 #[test]
+fn the_null_regulator_needs_no_test_of_its_traffic() {
+    let server = Server::start(Some("backend = \"null\"\nmb = [1000]\n"));
+    assert_eq!(server.budgets()[0], Some(16384));
+}
+
+#[test]
 fn a_hangup_reads_the_file_again_and_refuses_a_bad_one() {
     let server = Server::start(Some(FILE));
     assert_eq!(server.budgets()[0], Some(16384));

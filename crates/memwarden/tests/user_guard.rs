@@ -238,6 +238,12 @@ fn a_regulator_that_never_begins_is_killed() {
     assert!(!started.status.success(), "{started:?}");
     let message = String::from_utf8(started.stderr).unwrap();
     assert!(message.contains("past its time"), "{message}");
+    // The start has said why. No guard has ended since.
+    let shown = String::from_utf8(rig.memwarden("guard show").stderr).unwrap();
+    assert_eq!(
+        shown,
+        "memwarden: no guard is running: `memwarden guard start` starts one\n"
+    );
     rig.expect_freedom("mute, from the start of it all", since);
 }
 
@@ -248,7 +254,8 @@ fn a_panic_ends_the_regulator() {
     rig.throttle(&format!("panic:{}", rig.cpu));
     eventually("it is told why", || {
         let shown = rig.memwarden("guard show");
-        String::from_utf8_lossy(&shown.stderr).contains("killed by signal")
+        let said = String::from_utf8_lossy(&shown.stderr);
+        said.contains("killed by signal") && said.contains("guard.log)")
     });
     let log = fs::read_to_string(rig.folder.path().join("guard.log")).unwrap();
     assert!(log.contains("panicked"), "{log}");

@@ -173,7 +173,7 @@ impl Places {
 
     /// Prepares for a new regulator: clears what the previous one left.
     pub fn begin(&self) -> Result<(), Error> {
-        let _ = fs::remove_file(self.last_words());
+        self.forget_end();
         self.restore_rt_throttling().map(drop)
     }
 
@@ -183,6 +183,11 @@ impl Places {
         if let Some(why) = why {
             let _ = fs::write(self.last_words(), why);
         }
+    }
+
+    /// Forgets why the last regulator ended.
+    pub fn forget_end(&self) {
+        let _ = fs::remove_file(self.last_words());
     }
 
     /// Why the last regulator ended, unless it was ordered to.

@@ -9,7 +9,7 @@
 //! next start or stop restores the settings.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
@@ -305,9 +305,7 @@ fn watch(
                 ))),
                 (_, Some(_)) => Ok(asked.unwrap_or(By::Another)),
                 // The regulator has logged the reason.
-                _ => Err(Error::Regulator(
-                    "the regulator failed; its log says why".into(),
-                )),
+                _ => Err(Error::Regulator("the regulator failed".into())),
             };
         }
         for (index, (word, overdue)) in threads.iter().zip(&mut overdue).enumerate() {
@@ -368,7 +366,12 @@ pub(crate) fn open_log(places: &Places) -> Result<File, Error> {
         .create(true)
         .append(true)
         .open(&path)
-        .map_err(Error::file("opening", &path))
+        .map_err(|error| match error.kind() {
+            ErrorKind::PermissionDenied if !rustix::process::geteuid().is_root() => {
+                Error::NotRoot("the regulator in user space")
+            }
+            _ => Error::file("opening", &path)(error),
+        })
 }
 
 #[cfg(test)]

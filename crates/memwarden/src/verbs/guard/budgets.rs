@@ -7,7 +7,7 @@ use crate::verbs::output::errln;
 use anyhow::bail;
 use memwarden_guard::budget::{Amount, COMBINED_ALONE, Request, Unit};
 use memwarden_guard::{Control, Regulator, Resource, Settings, Wish, units};
-use memwarden_platform::cpus::CpuSet;
+use memwarden_platform::cpus::{self, CpuSet};
 
 /// The budget of each core, in exactly one unit; `max` instead of a number lifts it.
 #[derive(clap::Args)]
@@ -51,6 +51,17 @@ impl Budgets {
 
     pub(super) fn apply(&self, guard: &mut dyn Regulator) -> anyhow::Result<()> {
         self.hand_out(guard, |request| Ok(vec![request.clone()]))
+    }
+
+    /// Refuses more budgets than cores, of `cpus` if given, otherwise of the machine, before a guard is started for them.
+    pub(super) fn check_count(&self, cpus: Option<&CpuSet>) -> anyhow::Result<()> {
+        for request in self.read().into_iter().chain(&self.write_mb) {
+            match cpus {
+                Some(cpus) => drop(each_of(request, cpus)?),
+                None => at_most_one_a_core(request, &cpus::online()?)?,
+            }
+        }
+        Ok(())
     }
 
     /// Sets the budgets of these cores, in order; a single budget applies to each of them.
@@ -159,13 +170,7 @@ impl Budgets {
             Some(cpu) => request.clone().for_cpu(cpu)?,
             None => request.clone(),
         };
-        let (given, cores) = (request.amounts.len(), control.online.len());
-        if given > cores {
-            bail!(
-                "{given} budgets for {cores} cores ({}): give at most one a core",
-                control.online
-            );
-        }
+        at_most_one_a_core(&request, &control.online)?;
         if request.unit == Unit::Mb {
             for amount in &request.amounts {
                 at_least_one_event(*amount, control)?;
@@ -173,6 +178,14 @@ impl Budgets {
         }
         Ok(request)
     }
+}
+
+fn at_most_one_a_core(request: &Request, cores: &CpuSet) -> anyhow::Result<()> {
+    let (given, count) = (request.amounts.len(), cores.len());
+    if given > count {
+        bail!("{given} budgets for {count} cores ({cores}): give at most one a core");
+    }
+    Ok(())
 }
 
 /// The budget in events a period, by the guard's conversion; none for a weight.

@@ -97,6 +97,10 @@ impl Host for Machine {
     }
 
     fn prove(&self, guard: &mut dyn Regulator, writes: bool) -> Result<(), Error> {
+        if guard.name() == Backend::Null.to_string() {
+            // It counts no traffic.
+            return Ok(());
+        }
         let proven = super::prove(guard, writes, &self.interrupt);
         if self.interrupted() {
             return Err(Error::Interrupted);

@@ -55,6 +55,7 @@ pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
         interrupt.check()?;
         return group::run(args, cgroup, signals);
     }
+    args.budgets.check_count(args.cpus.as_ref())?;
     let options = args.options.start_options();
     let choose = || {
         running().or_else(|_| {
