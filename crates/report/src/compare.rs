@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::Table;
 use crate::generic::metric_words;
-use crate::number::{NOT_MEASURED, optional_named, optional_times};
+use crate::number::{NOT_MEASURED, figure, optional_named};
 
 /// One metric of one case in two runs.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -23,7 +23,7 @@ pub struct Comparison {
     pub first: Option<f64>,
     /// Median in the second.
     pub second: Option<f64>,
-    /// Number of raw samples in the first run, and in the second.
+    /// Number of raw samples of the first run's median, and of the second's; 0 if the folder lacks them.
     pub samples: [usize; 2],
     /// Second over first.
     #[serde(flatten)]
@@ -40,23 +40,10 @@ impl Comparison {
             None if self.first.is_none() || self.second.is_none() => "not measured in both",
             None if self.first <= Some(0.0) => "no ratio to 0 or less",
             None if self.samples.contains(&0) => "no raw samples",
-            None => "fewer than 5 samples",
+            None if self.samples.iter().min() < Some(&FEWEST_FOR_RATIO) => "fewer than 5 samples",
+            None => "the first run's median may be 0",
         }
     }
-}
-
-/// Raw samples of the metric object `key` of `case`: those whose role is `key`, or all samples of the metric if no role
-/// has that name.
-fn samples(run: &Recorded, case: &str, key: &str, metric: &str) -> Vec<f64> {
-    let of_role = run.values(case, key, metric);
-    if !of_role.is_empty() {
-        return of_role;
-    }
-    let all = run
-        .samples
-        .iter()
-        .filter(|s| s.case == case && s.metric == metric);
-    all.filter_map(|s| s.value).collect()
 }
 
 /// Compares every metric that both runs have in a case of the same name: second over first, with confidence intervals
@@ -72,8 +59,8 @@ pub fn compare(first: &Recorded, second: &Recorded) -> Vec<Comparison> {
             else {
                 continue;
             };
-            let a = samples(first, &case.name, key, &metric.metric);
-            let b = samples(second, &case.name, key, &metric.metric);
+            let a = first.samples_of(&case.name, key, metric);
+            let b = second.samples_of(&case.name, key, second_metric);
             let medians = second_metric.median.zip(metric.median);
             let ratio = if metric.median <= Some(0.0) {
                 Ratio::default()
@@ -99,6 +86,15 @@ pub fn compare(first: &Recorded, second: &Recorded) -> Vec<Comparison> {
     found
 }
 
+/// A ratio with these decimals; as [`figure`] where they show too few digits or too many.
+fn ratio_text(ratio: f64, decimals: usize) -> String {
+    if (0.1..100.0).contains(&ratio) {
+        format!("{ratio:.decimals$}")
+    } else {
+        figure(ratio)
+    }
+}
+
 /// The comparison as a table.
 pub fn compare_table(first: &Recorded, second: &Recorded) -> Table {
     let name = |run: &Recorded| run.directory.display().to_string();
@@ -118,11 +114,15 @@ pub fn compare_table(first: &Recorded, second: &Recorded) -> Table {
             .filter(|case| case.name == c.case)
             .collect();
         let verdict = c.verdict();
-        let interval = c
-            .ratio
-            .ci95
-            .map_or_else(|| NOT_MEASURED.into(), |[l, h]| format!("[{l:.3}, {h:.3}]"));
-        let ratio = optional_times(c.ratio.ratio);
+        let interval = c.ratio.ci95.map_or_else(
+            || NOT_MEASURED.into(),
+            |ends| {
+                let [low, high] = ends.map(|end| ratio_text(end, 3));
+                format!("[{low}, {high}]")
+            },
+        );
+        let ratio = c.ratio.ratio;
+        let ratio = ratio.map_or_else(|| NOT_MEASURED.into(), |ratio| ratio_text(ratio, 2));
         let case = cases
             .first()
             .map(|case| case.title(&first.summary.experiment));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use memwarden_report::compare::{compare, compare_table, differences_table, side_by_side_table};
 use memwarden_report::{Table, finding, notes, tables};
-use memwarden_run::{Case, Figure, Metric, Recorded, Summary, Whole, studies};
+use memwarden_run::{Case, Figure, Metric, Recorded, Sample, Summary, Whole, statistics, studies};
 use serde_json::{Value, json};
 
 fn data(name: &str) -> PathBuf {
@@ -13,6 +13,24 @@ fn data(name: &str) -> PathBuf {
         .join("tests/data")
         .join(name)
 }
+
+const RUNS: [&str; 15] = [
+    "interfere",
+    "realtime",
+    "bench-guard",
+    "mmap",
+    "mmap-reclaim",
+    "mymem-throughput",
+    "mymem-counter",
+    "mymem-mistakes",
+    "copy-latency",
+    "copy-bandwidth",
+    "copy-pollution",
+    "copy-breakeven",
+    "copy-trace",
+    "plan",
+    "other",
+];
 
 fn saved(name: &str) -> Recorded {
     let mut recorded = Recorded::read(&data(name)).unwrap();
@@ -28,23 +46,7 @@ fn expect(name: &str, found: &str) {
 
 #[test]
 fn tables_findings_and_notes() {
-    for name in [
-        "interfere",
-        "realtime",
-        "bench-guard",
-        "mmap",
-        "mmap-reclaim",
-        "mymem-throughput",
-        "mymem-counter",
-        "mymem-mistakes",
-        "copy-latency",
-        "copy-bandwidth",
-        "copy-pollution",
-        "copy-breakeven",
-        "copy-trace",
-        "plan",
-        "other",
-    ] {
+    for name in RUNS {
         let run = saved(name);
         let mut text = format!("{}\n\n", finding(&run.summary));
         for table in tables(&run.summary) {
@@ -123,7 +125,19 @@ fn slower(name: &str) -> Recorded {
 fn with_twice_as_many(mut run: Recorded) -> Recorded {
     let again = run.samples.clone();
     run.samples.extend(again);
+    for metric in metrics(&mut run.summary) {
+        metric.samples *= 2;
+    }
     run
+}
+
+fn metrics(summary: &mut Summary) -> impl Iterator<Item = &mut Metric> {
+    let cases = summary.cases.iter_mut();
+    let figures = cases.flat_map(|case| case.figures.values_mut());
+    figures.filter_map(|figure| match figure {
+        Figure::Metric(metric) => Some(metric),
+        Figure::Other(_) => None,
+    })
 }
 
 /// A saved run with other times; the other medians are missing.
@@ -233,6 +247,124 @@ fn there_is_no_ratio_to_nothing_or_less() {
                 .iter()
                 .all(|verdict| verdict == "no ratio to 0 or less")
         );
+    }
+}
+
+/// Totals and the rates of the single threads are samples of one metric.
+#[test]
+fn the_samples_of_a_ratio_are_those_of_its_medians() {
+    // Two of each total.
+    let first = with_twice_as_many(with_twice_as_many(saved("copy-bandwidth")));
+    let mut second = first.clone();
+    for sample in second.samples.iter_mut().filter(|s| s.role == "all") {
+        sample.value = sample.value.map(|rate| 2.0 * rate);
+    }
+    for case in &mut second.summary.cases {
+        if let Some(Figure::Metric(total)) = case.figures.get_mut("total") {
+            total.median = total.median.map(|rate| 2.0 * rate);
+        }
+    }
+    let compared = compare(&first, &second);
+    let of = |key: &str| compared.iter().filter(|c| c.key == key).collect::<Vec<_>>();
+    assert_eq!((of("total").len(), of("channel").len()), (24, 24));
+    for c in of("total") {
+        assert_eq!(c.ratio.ratio, Some(2.0), "{c:?}");
+        let [low, high] = c.ratio.ci95.unwrap();
+        assert!(low <= 2.0 && high >= 2.0 && c.ratio.differs(), "{c:?}");
+    }
+    for c in of("channel") {
+        assert_eq!(c.ratio.ratio, Some(1.0), "{c:?}");
+    }
+}
+
+/// If the samples don't give the summary's median, there are no samples: their interval would be of other figures.
+#[test]
+fn raw_samples_give_the_number_and_the_median_of_the_summary() {
+    let mut without = Vec::new();
+    for name in RUNS {
+        let run = saved(name);
+        let (mut with, mut all) = (0, 0);
+        for case in &run.summary.cases {
+            for (key, metric) in case.metrics() {
+                all += 1;
+                let mut raw = run.samples_of(&case.name, key, metric);
+                if raw.is_empty() {
+                    continue;
+                }
+                with += 1;
+                assert_eq!(
+                    raw.len() as u64,
+                    metric.samples,
+                    "{name}: {}, {key}",
+                    case.name
+                );
+                raw.sort_unstable_by(f64::total_cmp);
+                let (raw, median) = (statistics::median(&raw), metric.median.unwrap());
+                assert!(
+                    (raw - median).abs() <= 1e-9 * median.abs(),
+                    "{name}: {}, {key}",
+                    case.name
+                );
+            }
+        }
+        if with < all {
+            without.push(name);
+        }
+    }
+    // Samples were left out when the run was saved; figures of the whole case; samples under another name; figures that
+    // could not be measured.
+    let expected = [
+        "bench-guard",
+        "mmap-reclaim",
+        "mymem-counter",
+        "copy-pollution",
+        "copy-trace",
+        "other",
+    ];
+    assert_eq!(without, expected);
+}
+
+/// A run with these samples of one metric.
+fn run_of(samples: impl IntoIterator<Item = f64>) -> Recorded {
+    let mut run = saved("other");
+    let samples: Vec<f64> = samples.into_iter().collect();
+    let case = Case::new("one").with_metric("rain_mm", Metric::from_samples("rain_mm", &samples));
+    run.summary.cases = vec![case];
+    let samples = (0..).zip(samples);
+    let samples = samples.map(|(repeat, v)| Sample::new("one", repeat, "sky", "rain_mm", "mm", v));
+    run.samples = samples.collect();
+    run
+}
+
+#[test]
+fn the_reason_for_a_missing_interval_is_the_right_one() {
+    let first = run_of((0..31).map(|n| f64::from(u8::from(n >= 14))));
+    let second = run_of([3.0; 30]);
+    let row = |first: &Recorded, second: &Recorded| compare_table(first, second).rows[0].clone();
+    let said = row(&first, &second);
+    assert_eq!(
+        said[4..],
+        ["3.00", "n/a", "the first run's median may be 0"]
+    );
+    let few = row(&run_of([1.0; 4]), &second);
+    assert_eq!(few[4..], ["3.00", "n/a", "fewer than 5 samples"]);
+}
+
+#[test]
+fn no_ratio_is_shown_as_0_or_without_its_digits() {
+    let large = run_of([1_000_001.0; 6]);
+    let small = run_of([10.53; 6]);
+    for (first, second, expected) in [
+        (&large, &small, ["1.053e-5", "[1.053e-5, 1.053e-5]"]),
+        (
+            &small,
+            &large,
+            ["94\u{202f}967", "[94\u{202f}967, 94\u{202f}967]"],
+        ),
+        (&small, &run_of([0.5; 6]), ["0.04748", "[0.04748, 0.04748]"]),
+        (&small, &small, ["1.00", "[1.000, 1.000]"]),
+    ] {
+        assert_eq!(compare_table(first, second).rows[0][4..6], expected);
     }
 }
 

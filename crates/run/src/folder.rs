@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writes and reads run folders.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -13,7 +14,10 @@ use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{COLUMNS, Error, Run, Sample, Summary, Whole, now_rfc3339, read_samples, schema};
+use crate::{
+    COLUMNS, Error, Metric, Run, Sample, Summary, Whole, now_rfc3339, read_samples, schema,
+    statistics, studies,
+};
 
 /// What to do if the folder already exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -472,6 +476,29 @@ impl Recorded {
         Ok(directory)
     }
 
+    /// Raw samples of the metric object `key` of a case, in the order of measurement. Their role is the key or the one
+    /// that the study names ([`studies`]); if the case has no such role, it is the metric's only one. Empty if the folder
+    /// lacks samples of this number and median: others would give an interval of other figures.
+    pub fn samples_of(&self, case: &str, key: &str, metric: &Metric) -> Vec<f64> {
+        let of_metric = |s: &&Sample| s.case == case && s.metric == metric.metric;
+        let roles: BTreeSet<&str> = self
+            .samples
+            .iter()
+            .filter(of_metric)
+            .map(|s| s.role.as_str())
+            .collect();
+        let named = studies::role(&self.run.experiment, key);
+        let only = roles.first().filter(|_| roles.len() == 1);
+        let Some(role) = roles.get(named).or(only) else {
+            return Vec::new();
+        };
+        let mut values = self.values(case, role, &metric.metric);
+        if !is_of(&values, metric) {
+            values.clear();
+        }
+        values
+    }
+
     /// Values of one metric of one role in one case, in the order of measurement, without missing ones.
     pub fn values(&self, case: &str, role: &str, metric: &str) -> Vec<f64> {
         let wanted = |s: &&Sample| s.case == case && s.role == role && s.metric == metric;
@@ -481,6 +508,16 @@ impl Recorded {
             .filter_map(|s| s.value)
             .collect()
     }
+}
+
+/// True if the metric object can have been computed from these samples: same number, same median. The tolerance is for
+/// the numbers' way through text.
+fn is_of(samples: &[f64], metric: &Metric) -> bool {
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let median = metric.median.filter(|_| !sorted.is_empty());
+    samples.len() as u64 == metric.samples
+        && median.is_some_and(|m| (statistics::median(&sorted) - m).abs() <= 1e-9 * m.abs())
 }
 
 fn present(directory: &Path, file: &'static str, hint: &'static str) -> Result<PathBuf, Error> {

@@ -26,6 +26,14 @@ pub mod mymem_throughput;
 pub mod plan;
 pub mod realtime;
 
+/// The role of the raw samples of the metric object `key`, if they have one of their own.
+pub(crate) fn role<'a>(experiment: &str, key: &'a str) -> &'a str {
+    match (experiment, key) {
+        (copy_bandwidth::NAME, "total") => copy_bandwidth::ROLE_OF_TOTAL,
+        _ => key,
+    }
+}
+
 /// Traffic of a modelled memory in a case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Traffic {

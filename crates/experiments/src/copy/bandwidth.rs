@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use memwarden_copies::cftu::{self, Channel, Copy, Session};
 use memwarden_platform::{affinity, clock};
-use memwarden_run::studies::copy_bandwidth::{Case, NAME, Share, Summary, Thread, Whole};
+use memwarden_run::studies::copy_bandwidth::{
+    Case, NAME, ROLE_OF_TOTAL, Share, Summary, Thread, Whole,
+};
 use memwarden_run::{Metric, Sample, title};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -374,7 +376,14 @@ fn samples(case: &str, repeat: u32, parts: &[Part], base_ns: u64) -> Vec<Sample>
         );
     }
     let total = Some(total(parts)).filter(|rate| rate.is_finite());
-    samples.push(Sample::new(case, repeat, "all", "mib_s", "MiB/s", total));
+    samples.push(Sample::new(
+        case,
+        repeat,
+        ROLE_OF_TOTAL,
+        "mib_s",
+        "MiB/s",
+        total,
+    ));
     samples
 }
 
@@ -436,7 +445,7 @@ mod tests {
         assert_eq!(run.samples.len(), 12 * 2 * (3 * cpus + 1));
         for case in &summary.cases {
             let rates = run.values(&case.name, "channel", "mib_s");
-            let totals = run.values(&case.name, "all", "mib_s");
+            let totals = run.values(&case.name, ROLE_OF_TOTAL, "mib_s");
             assert!((rates.iter().sum::<f64>() - totals.iter().sum::<f64>()).abs() < 1e-3);
             assert_eq!(case.channels.len(), cpus);
         }

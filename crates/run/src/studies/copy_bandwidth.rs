@@ -11,6 +11,9 @@ use crate::summary::present;
 /// The value of `experiment` in run.json and summary.json.
 pub const NAME: &str = "copy-bandwidth";
 
+/// Role of the raw samples of a case's `total`: the sums over all threads.
+pub const ROLE_OF_TOTAL: &str = "all";
+
 /// summary.json.
 pub type Summary = crate::Summary<Whole>;
 
