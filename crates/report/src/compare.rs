@@ -2,13 +2,13 @@
 //! Runs side by side, and the ratio of two runs.
 
 use memwarden_run::statistics::{FEWEST_FOR_RATIO, ratio_of_medians};
-use memwarden_run::{Ratio, Recorded};
+use memwarden_run::{LabFacts, Ratio, Recorded};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Table;
 use crate::generic::metric_words;
-use crate::number::{NOT_MEASURED, figure, optional_named};
+use crate::number::{NOT_MEASURED, bytes, figure, optional_named};
 
 /// One metric of one case in two runs.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -159,10 +159,53 @@ pub fn differences_table(runs: &[Recorded]) -> Table {
         differ
     };
     row("experiment", &|run| Some(run.run.experiment.clone()));
-    let targets_differ = row("target", &|run| Some(run.run.target.clone()));
+    let lab =
+        |run: &Recorded, of: &dyn Fn(&LabFacts) -> Option<String>| of(run.run.lab.as_ref()?);
+    let mut targets = Vec::new();
+    for (name, plural, of) in [
+        (
+            "target",
+            "targets",
+            (|run| Some(run.run.target.clone())) as Of,
+        ),
+        ("lab: platform", "lab's platforms", |run| {
+            run.run.lab.as_ref()?.more.get("platform").map(json_text)
+        }),
+        ("lab: clock", "lab's clocks", |run| {
+            Some(run.run.lab.as_ref()?.clock_name().into())
+        }),
+    ] {
+        if row(name, &of) {
+            targets.push(plural);
+        }
+    }
+    // A run outside the lab has no platform or clock of it.
+    if targets.first() == Some(&"targets") {
+        targets.truncate(1);
+    }
+    row("lab: machine", &|run| {
+        lab(run, &|lab| Some(lab.machine.clone()))
+    });
+    row("lab: QEMU", &|run| {
+        lab(run, &|lab| Some(lab.qemu_version.clone()))
+    });
+    row("lab: Linux", &|run| {
+        lab(run, &|lab| Some(lab.kernel.clone()))
+    });
+    let platforms = variants(runs.iter().map(|run| run.run.platform.as_ref()));
+    row("platform file", &|run| {
+        let nth = platforms
+            .iter()
+            .position(|file| Some(*file) == run.run.platform.as_ref())?;
+        Some(format!("variant {}", nth + 1))
+    });
     row("CPU", &|run| run.run.host.cpu_model.clone());
+    row("CPUs", &|run| Some(run.run.host.cores?.to_string()));
+    row("memory", &|run| run.run.host.memory_bytes.map(bytes));
+    row("governor", &|run| run.run.host.governor.clone());
     row("Linux", &|run| run.run.host.kernel.clone());
     row("memwarden", &|run| Some(run.run.version.clone()));
+    row("revision", &|run| run.run.git_revision.clone());
     let keys = runs.iter().flat_map(|run| run.run.configuration.keys());
     let keys: std::collections::BTreeSet<&String> = keys.collect();
     for key in keys {
@@ -171,12 +214,27 @@ pub fn differences_table(runs: &[Recorded]) -> Table {
     for (name, values) in rows {
         table.row(std::iter::once(name).chain(values).collect());
     }
-    if targets_differ {
-        return table.caption(
-            "The targets differ. Times on an emulated or a simulated machine do not predict times on another.",
-        );
+    if targets.is_empty() {
+        return table;
     }
-    table
+    table.caption(format!(
+        "The {} differ. Times on an emulated or a simulated machine do not predict times on another, nor on another clock.",
+        targets.join(" and the ")
+    ))
+}
+
+/// Fact of a run.
+type Of = fn(&Recorded) -> Option<String>;
+
+/// Each value once, in their order.
+fn variants<T: PartialEq>(values: impl Iterator<Item = Option<T>>) -> Vec<T> {
+    let mut all = Vec::new();
+    for value in values.flatten() {
+        if !all.contains(&value) {
+            all.push(value);
+        }
+    }
+    all
 }
 
 /// Medians of several runs, one column for each run.

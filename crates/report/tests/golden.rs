@@ -369,6 +369,93 @@ fn no_ratio_is_shown_as_0_or_without_its_digits() {
 }
 
 #[test]
+fn machines_that_differ_are_listed_and_flagged() {
+    let first = saved("interfere");
+    let mut second = first.clone();
+    let host = &mut second.run.host;
+    host.cores = Some(64);
+    host.governor = Some("powersave".into());
+    host.memory_bytes = Some(1 << 36);
+    second.run.git_revision = Some("0123456789ab".into());
+    let lab = second.run.lab.as_mut().unwrap();
+    lab.machine = "xlnx-zcu102".into();
+    lab.kernel = "6.13".into();
+    lab.qemu_version = "QEMU emulator version 9.0.0".into();
+    let names = |table: &Table| {
+        table
+            .rows
+            .iter()
+            .map(|row| row[0].clone())
+            .collect::<Vec<_>>()
+    };
+    let runs = [first.clone(), second.clone()];
+    let table = differences_table(&runs);
+    let expected = [
+        "lab: machine",
+        "lab: QEMU",
+        "lab: Linux",
+        "CPUs",
+        "memory",
+        "governor",
+        "revision",
+    ];
+    assert_eq!(names(&table), expected);
+    assert_eq!(table.rows[3][1..], ["4", "64"]);
+    assert_eq!(table.rows[5][1..], ["-", "powersave"]);
+    assert_eq!(table.caption, "");
+    let mut native = first.clone();
+    native.run.target = "native".into();
+    native.run.lab = None;
+    let caption = differences_table(&[first.clone(), native]).caption;
+    assert!(caption.starts_with("The targets differ. "), "{caption}");
+    // Another platform or clock of the lab is another target.
+    for (platform, clock, row, caption) in [
+        (
+            "xeon-w3530",
+            "counted",
+            "lab: platform",
+            "The lab's platforms differ. ",
+        ),
+        (
+            "raspberry-pi-3",
+            "free",
+            "lab: clock",
+            "The lab's clocks differ. ",
+        ),
+        ("raspberry-pi-3", "parallel", "", ""),
+    ] {
+        let mut other = first.clone();
+        let lab = other.run.lab.as_mut().unwrap();
+        lab.more.insert("platform".into(), platform.into());
+        lab.clock = clock.into();
+        let table = differences_table(&[first.clone(), other]);
+        assert_eq!(names(&table).join(""), row);
+        assert_eq!(
+            table.caption.is_empty(),
+            caption.is_empty(),
+            "{}",
+            table.caption
+        );
+        assert!(table.caption.starts_with(caption), "{}", table.caption);
+    }
+}
+
+#[test]
+fn other_numbers_of_a_simulated_platform_are_listed() {
+    let with = |mshrs: u32| {
+        let mut run = saved("plan");
+        run.run.platform = Some(json!({"machine": {"core": {"mshrs": mshrs}}}));
+        run
+    };
+    let table = differences_table(&[with(2), with(3), with(2)]);
+    assert_eq!(
+        table.rows,
+        [["platform file", "variant 1", "variant 2", "variant 1"]]
+    );
+    assert!(differences_table(&[with(2), with(2)]).rows.is_empty());
+}
+
+#[test]
 fn a_share_is_a_percentage_in_comparisons_and_in_generic_tables() {
     let run = saved("mmap-reclaim");
     let shares = |table: Table| -> Vec<Vec<String>> {

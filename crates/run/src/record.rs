@@ -175,3 +175,16 @@ pub struct LabFacts {
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
+
+impl LabFacts {
+    /// The clock in today's words: runs from before November 2026 have `parallel` for `counted`, and a `counted` clock on
+    /// which the CPUs shared one stream of instructions.
+    #[must_use]
+    pub fn clock_name(&self) -> &str {
+        match self.clock.as_str() {
+            "parallel" => "counted",
+            "counted" if self.more.contains_key("tick_us") => "counted, CPUs in turns",
+            clock => clock,
+        }
+    }
+}
