@@ -2,7 +2,7 @@
 //! Runs side by side, and the ratio of two runs.
 
 use memwarden_run::statistics::{FEWEST_FOR_RATIO, ratio_of_medians};
-use memwarden_run::{LabFacts, Ratio, Recorded};
+use memwarden_run::{Case, LabFacts, Ratio, Recorded};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -245,17 +245,22 @@ pub fn side_by_side_table(runs: &[Recorded]) -> Table {
     for run in runs {
         table = table.figures(run.directory.display().to_string(), "");
     }
-    let mut rows: Vec<(String, String)> = Vec::new();
+    // Two runs can have different metrics under one key: a victim's latency, another victim's rate.
+    let mut rows: Vec<(String, String, String)> = Vec::new();
     for case in runs.iter().flat_map(|r| &r.summary.cases) {
-        for (key, _) in case.metrics() {
-            let row = (case.name.clone(), key.to_owned());
+        for (key, metric) in case.metrics() {
+            let row = (case.name.clone(), key.to_owned(), metric.metric.clone());
             if !rows.contains(&row) {
                 rows.push(row);
             }
         }
     }
-    for (case, key) in rows {
-        let find = |run: &Recorded| run.summary.cases.iter().find(|c| c.name == case).cloned();
+    for (case, key, metric) in rows {
+        let find = |run: &Recorded| {
+            let mut cases = run.summary.cases.iter();
+            let has = |c: &&Case| c.metric(&key).is_some_and(|m| m.metric == metric);
+            cases.find(|c| c.name == case && has(c)).cloned()
+        };
         let all: Vec<_> = runs.iter().map(find).collect();
         let metric = metric_words(&all.iter().flatten().collect::<Vec<_>>(), &key);
         let words = runs.iter().zip(&all).find_map(|(run, found)| {

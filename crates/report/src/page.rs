@@ -362,35 +362,35 @@ fn command_line(words: &[String]) -> String {
     shell_words::join(words)
 }
 
-/// A chart for each metric that several runs share: one group for each case, one bar for each run.
+/// A chart for each metric of each key: one group for each case, one bar for each run.
 fn beside_figures(runs: &[Recorded]) -> Vec<Figure> {
     let series: Vec<_> = runs
         .iter()
         .enumerate()
         .map(|(i, r)| (r.directory.display().to_string(), Colour::nth(i)))
         .collect();
-    let mut keys: Vec<&str> = Vec::new();
+    let mut keys: Vec<(&str, &str)> = Vec::new();
     for (key, metric) in runs
         .iter()
         .flat_map(|r| &r.summary.cases)
         .flat_map(|c| c.metrics())
     {
+        let key = (key, metric.metric.as_str());
         if metric.median.is_some() && !keys.contains(&key) {
             keys.push(key);
         }
     }
     let mut figures = Vec::new();
-    for key in keys {
+    for (key, of) in keys {
         let mut groups: Vec<Group> = Vec::new();
         let mut names: Vec<&str> = Vec::new();
-        let mut axis = Axis::default();
+        let (name, unit) = crate::number::name_and_unit(of);
+        let axis = Axis::new(name, unit);
         for (i, run) in runs.iter().enumerate() {
             for case in &run.summary.cases {
-                let Some(metric) = case.metric(key) else {
+                let Some(metric) = case.metric(key).filter(|m| m.metric == of) else {
                     continue;
                 };
-                let (name, unit) = crate::number::name_and_unit(&metric.metric);
-                axis = Axis::new(name, unit);
                 let text = crate::number::optional(metric.median);
                 let bar = Bar {
                     series: i,

@@ -368,6 +368,22 @@ fn no_ratio_is_shown_as_0_or_without_its_digits() {
     }
 }
 
+/// A victim's figure can be a latency in one run and a rate in another.
+#[test]
+fn figures_of_different_metrics_are_in_different_rows() {
+    let first = saved("interfere");
+    let mut second = first.clone();
+    for metric in metrics(&mut second.summary) {
+        metric.metric = "mib_s".into();
+    }
+    let cases = first.summary.cases.len();
+    let table = side_by_side_table(&[first, second]);
+    assert_eq!(table.rows.len(), 2 * cases);
+    let alone: Vec<_> = table.rows.iter().filter(|row| row[0] == "alone").collect();
+    assert_eq!(alone[0][1..], ["victim latency, ns", "186.8", "-"]);
+    assert_eq!(alone[1][1..], ["victim bandwidth, MiB/s", "-", "186.8"]);
+}
+
 #[test]
 fn machines_that_differ_are_listed_and_flagged() {
     let first = saved("interfere");

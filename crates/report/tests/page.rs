@@ -237,6 +237,30 @@ fn runs_beside_each_other_share_a_page() {
     assert!(text.contains("2 runs side by side"));
 }
 
+/// A victim's figure can be a latency in one run and a rate in another.
+#[test]
+fn figures_of_different_metrics_are_in_different_charts() {
+    let temp = tempfile::tempdir().unwrap();
+    let first = read(&copy("interfere", &temp));
+    let mut second = first.clone();
+    for case in &mut second.summary.cases {
+        for figure in case.figures.values_mut() {
+            if let memwarden_run::Figure::Metric(metric) = figure {
+                metric.metric = "mib_s".into();
+            }
+        }
+    }
+    let page = temp.path().join("both.html");
+    side_by_side(&[first, second], &page).unwrap();
+    let text = fs::read_to_string(page).unwrap();
+    let page = parse(&text);
+    let drawings = page.descendants().filter(|n| n.has_tag_name("figure"));
+    assert_eq!(drawings.count(), 2);
+    for title in ["Median latency in each run", "Median bandwidth in each run"] {
+        assert!(text.contains(title), "{title}");
+    }
+}
+
 /// With `rsvg-convert` there are PNG files; without it, one line tells how to install it.
 #[test]
 fn png_files_or_a_remedy() {
