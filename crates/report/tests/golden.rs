@@ -472,6 +472,43 @@ fn other_numbers_of_a_simulated_platform_are_listed() {
 }
 
 #[test]
+fn an_engine_is_faster_only_if_enough_copies_show_it() {
+    for copies in [1, 4, 5] {
+        let mut summary = saved("copy-latency").summary;
+        for case in &mut summary.cases {
+            let ns = if case.text("engine") == Some("cpu") {
+                100.0
+            } else {
+                10.0
+            };
+            case.set_metric("time", Metric::from_samples("time_ns", &vec![ns; copies]));
+        }
+        let said = finding(&summary);
+        let expected = match copies {
+            5 => "is faster from 1\u{a0}B on (medians).",
+            _ => "is not shown to be faster there (too few runs for an interval) (medians).",
+        };
+        assert!(said.ends_with(expected), "{copies}: {said}");
+    }
+}
+
+#[test]
+fn a_ratio_of_three_runs_says_that_they_are_few() {
+    for (runs, remark) in [(3, " (too few runs for an interval)"), (5, "")] {
+        let mut summary = saved("mmap-reclaim").summary;
+        for (case, faults) in summary.cases.iter_mut().zip([2.0, 6.0]) {
+            let faults = Metric::from_samples("hot_major_faults", &vec![faults; runs]);
+            case.set_metric("hot_major_faults", faults);
+        }
+        let said = finding(&summary);
+        assert!(
+            said.ends_with(&format!("with 1, 3.00 times as often{remark} (medians).")),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn a_share_is_a_percentage_in_comparisons_and_in_generic_tables() {
     let run = saved("mmap-reclaim");
     let shares = |table: Table| -> Vec<Vec<String>> {

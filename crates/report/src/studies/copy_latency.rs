@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Time of one copy, by size.
 
+use memwarden_run::statistics::FEWEST_FOR_RATIO;
 use memwarden_run::studies::copy_latency::{Case, Summary};
 use memwarden_run::title;
 use memwarden_run::title::operation as operation_text;
@@ -8,7 +9,7 @@ use memwarden_run::title::operation as operation_text;
 use super::copy::engine_text;
 use crate::Table;
 use crate::by_size::{self, distinct, texts, with_times};
-use crate::number::{bytes, optional, time_text};
+use crate::number::{TOO_FEW_RUNS, bytes, optional, time_text};
 
 pub(crate) const QUESTION: &str = "Bytes are copied between user memory and a region of kernel memory, by the CPU (as \
     copy_from_user() and copy_to_user() do it) and by a DMA engine. How long does one copy take, by size, and from \
@@ -59,7 +60,8 @@ fn find<'a>(
 }
 
 /// For the first operation and load: the time at the largest size by each engine, and the size from which the best
-/// engine wins. An engine wins where the intervals of the medians don't overlap.
+/// engine wins. An engine wins where the intervals of the medians don't overlap, with as many copies on each side as a
+/// ratio needs.
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let operation = *operations(summary).first()?;
     let load = *loads(summary).first()?;
@@ -94,17 +96,23 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
         .min_by(|a, b| a.1.total_cmp(&b.1));
     if let (Some((engine, _)), true) = (best, engines.contains(&"cpu")) {
         // From the largest size down, while the engine is faster.
+        let few = |engine: &str, size: u64| {
+            time(engine, size).is_none_or(|time| time.samples < FEWEST_FOR_RATIO as u64)
+        };
         let wins = |size: &&u64| {
             let bounds = |engine: &str| {
-                let time = time(engine, **size)?;
-                let median = time.median?;
-                Some(time.median_ci95.unwrap_or([median, median]))
+                let time = time(engine, **size).filter(|_| !few(engine, **size))?;
+                time.median_ci95
             };
             matches!((bounds(engine), bounds("cpu")), (Some([_, dma]), Some([cpu, _])) if dma < cpu)
         };
         text += &match sizes.iter().rev().take_while(wins).last() {
             Some(first) => format!("; {engine} is faster from {} on", bytes(*first)),
-            None => format!("; {engine} is not shown to be faster there"),
+            None => {
+                let few = few(engine, last) || few("cpu", last);
+                let remark = if few { TOO_FEW_RUNS } else { "" };
+                format!("; {engine} is not shown to be faster there{remark}")
+            }
         };
     }
     Some(text + " (medians).")

@@ -2,25 +2,30 @@
 //! Effect of the second chance for pages in use.
 
 use memwarden_run::Metric;
+use memwarden_run::statistics::FEWEST_FOR_RATIO;
 use memwarden_run::studies::mmap_reclaim::{Case, Summary};
 
 use crate::Table;
-use crate::number::{bytes, figure, interval, optional, optional_percent, times};
+use crate::number::{TOO_FEW_RUNS, bytes, figure, interval, optional, optional_percent, times};
 
 pub(crate) const QUESTION: &str = "Some pages are in use while others stream through, with too little memory for both. \
     How often must the pages in use be read back, when the kernel gives pages in use a second chance \
     (vm.reclaim_active 0) and when it does not (1)?";
 
-fn faults(summary: &Summary, switch: u8) -> Option<f64> {
+/// Median and number of runs.
+fn faults(summary: &Summary, switch: u8) -> Option<(f64, u64)> {
     let with_switch = |case: &&Case| case.reclaim_active == switch;
     let case = summary.cases.iter().find(with_switch)?;
-    case.hot_major_faults.as_ref()?.median
+    let faults = case.hot_major_faults.as_ref()?;
+    Some((faults.median?, faults.samples))
 }
 
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
-    let (off, on) = (faults(summary, 0)?, faults(summary, 1)?);
+    let ((off, off_runs), (on, on_runs)) = (faults(summary, 0)?, faults(summary, 1)?);
     let ratio = if off > 0.0 {
-        format!(", {} times as often", times(on / off))
+        let few = off_runs.min(on_runs) < FEWEST_FOR_RATIO as u64;
+        let remark = if few { TOO_FEW_RUNS } else { "" };
+        format!(", {} times as often{remark}", times(on / off))
     } else {
         String::new()
     };
