@@ -261,6 +261,46 @@ fn figures_of_different_metrics_are_in_different_charts() {
     }
 }
 
+#[test]
+fn the_deadline_is_drawn_at_the_deadline() {
+    let temp = tempfile::tempdir().unwrap();
+    let mut plan = read(&copy("plan", &temp));
+    for (margin_us, expected) in [
+        (0, &[(13.0, "deadline")][..]),
+        (
+            2000,
+            &[(11.0, "deadline less the margin"), (13.0, "deadline")],
+        ),
+        (
+            100,
+            &[(12.9, "deadline less the margin"), (13.0, "deadline")],
+        ),
+    ] {
+        let margin = memwarden_run::Figure::Other(margin_us.into());
+        plan.summary.whole.insert("margin_us".into(), margin);
+        let all = figures(&plan);
+        let settings = all.iter().find(|f| f.name == "settings").unwrap();
+        let Chart::Xy(chart) = &settings.chart else {
+            panic!("settings are points");
+        };
+        let lines = chart.references.iter();
+        let lines: Vec<_> = lines.map(|r| (r.value, r.label.as_str())).collect();
+        assert_eq!(lines, expected);
+        for layout in [Layout::Wide, Layout::Narrow] {
+            let svg = settings.chart.draw(layout).standalone();
+            let svg = parse(&svg);
+            let words = || svg.descendants().filter(|n| n.has_tag_name("text"));
+            let at = |label: &str| -> f64 {
+                let word = words().find(|n| n.text() == Some(label)).unwrap();
+                word.attribute("y").unwrap().parse().unwrap()
+            };
+            let mut ys: Vec<f64> = expected.iter().map(|(_, label)| at(label)).collect();
+            ys.dedup_by(|a, b| (*a - *b).abs() < 12.0);
+            assert_eq!(ys.len(), expected.len(), "labels overlap: {ys:?}");
+        }
+    }
+}
+
 /// With `rsvg-convert` there are PNG files; without it, one line tells how to install it.
 #[test]
 fn png_files_or_a_remedy() {

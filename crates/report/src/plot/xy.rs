@@ -176,8 +176,9 @@ impl XyChart {
         }
         for reference in &self.references {
             let at = y.at(reference.value);
-            // Below its line, as figures tend to lie on or above it.
-            let place = if at + 16.0 < bottom {
+            // Below its line, as figures tend to lie on or above it, unless another line's label is there.
+            let close = |other: &Reference| (1.0..18.0).contains(&(y.at(other.value) - at));
+            let place = if at + 16.0 < bottom && !self.references.iter().any(close) {
                 at + 15.0
             } else {
                 at - 6.0

@@ -362,12 +362,16 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
     lines.retain(|line| !line.points.is_empty());
     let ms = |us: u64| us as f64 / 1e3;
     let limit = whole.deadline_us - whole.margin_us.min(whole.deadline_us);
+    let mut references = vec![Reference::new(ms(whole.deadline_us), "deadline")];
+    if whole.margin_us > 0 {
+        references.insert(0, Reference::new(ms(limit), "deadline less the margin"));
+    }
     let tried = XyChart {
         title: "The load's traffic and the longest job's time".into(),
         x: Axis::new("load", "MB/s"),
         y: Axis::new("longest job", "ms"),
         lines,
-        references: vec![Reference::new(ms(limit), "deadline")],
+        references,
         y_from_data: true,
         ..XyChart::default()
     };
