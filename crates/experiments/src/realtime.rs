@@ -429,10 +429,11 @@ fn remarks(config: &Config, cases: &[Running], summary: &mut Summary) {
         ));
     }
     let silent = |case: &Running| {
+        let mut loads = case.measured.loads.iter().flatten();
         matches!(
             case.plan.load,
             Some(Load::Xserver | Load::Command(_) | Load::Workload(crate::Workload::Latency))
-        )
+        ) && loads.any(|load| load.mib_s.is_none())
     };
     if cases.iter().any(silent) {
         summary.note(
@@ -565,6 +566,34 @@ mod tests {
             .map(|job| if job / 25 % 10 == 3 { 300 } else { 100 })
             .collect();
         assert!(width(&in_rows) > 2.0 * width(&spread));
+    }
+
+    #[test]
+    fn traffic_that_was_measured_is_not_called_unknown() {
+        for (load, mib_s, unknown) in [
+            ("xserver", None, true),
+            ("xserver", Some(800.0), false),
+            ("cmd: true", None, true),
+            ("screen", None, false),
+        ] {
+            let running = Running {
+                plan: Plan {
+                    load: Some(load.parse().unwrap()),
+                    guard: None,
+                },
+                measured: Measured {
+                    loads: vec![vec![load::Achieved {
+                        mib_s,
+                        ..measure_achieved(0.0)
+                    }]],
+                    ..Measured::default()
+                },
+            };
+            let mut summary = Summary::new("realtime", "native");
+            remarks(&Config::default(), &[running], &mut summary);
+            let said = summary.notes.iter().any(|note| note.contains("unknown"));
+            assert_eq!(said, unknown, "{load}: {:?}", summary.notes);
+        }
     }
 
     fn measure_achieved(mib_s: f64) -> load::Achieved {

@@ -509,6 +509,24 @@ fn a_ratio_of_three_runs_says_that_they_are_few() {
 }
 
 #[test]
+fn a_simulated_load_has_no_kernel_that_accounts_for_it() {
+    let caption = |summary: &Summary| {
+        let mut tables = tables(summary).into_iter();
+        tables
+            .find(|table| table.title == "The load")
+            .unwrap()
+            .caption
+    };
+    let mut summary = saved("realtime").summary;
+    assert!(caption(&summary).contains("as the kernel accounts for it"));
+    summary.target = "sim:xeon-w3530".into();
+    assert_eq!(
+        caption(&summary),
+        "While the task ran; CPU time as simulated."
+    );
+}
+
+#[test]
 fn a_share_is_a_percentage_in_comparisons_and_in_generic_tables() {
     let run = saved("mmap-reclaim");
     let shares = |table: Table| -> Vec<Vec<String>> {

@@ -150,7 +150,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
         return Vec::new();
     }
     let mut tables = vec![deadlines(summary, &cases), job_times(&cases)];
-    let loads = loads(&cases);
+    let loads = loads(summary, &cases);
     if !loads.rows.is_empty() {
         tables.push(loads);
     }
@@ -238,7 +238,7 @@ fn job_times(cases: &[&Case]) -> Table {
 }
 
 /// Figures of the load, and the throttled times of load and task.
-fn loads(cases: &[&Case]) -> Table {
+fn loads(summary: &Summary, cases: &[&Case]) -> Table {
     let mut table = Table::new("The load")
         .words("Load")
         .words("Guard")
@@ -273,7 +273,11 @@ fn loads(cases: &[&Case]) -> Table {
         }
     }
     table.drop_columns_of("-");
-    table.caption("While the task ran; CPU time as the kernel accounts for it.")
+    table.caption(if summary.target.starts_with("sim:") {
+        "While the task ran; CPU time as simulated."
+    } else {
+        "While the task ran; CPU time as the kernel accounts for it."
+    })
 }
 
 fn apart(cases: &[&Case]) -> Table {
