@@ -461,6 +461,60 @@ fn a_run_with_a_closed_output_is_complete() {
 }
 
 /// Waits up to a minute for the end.
+/// A run folder can come from elsewhere, and its text must not control the terminal.
+#[test]
+fn text_of_a_run_folder_does_not_control_the_terminal() {
+    const HOSTILE: &str = "\u{1b}[2J\u{9b}2J\u{202e}";
+    let folder = tempfile::tempdir().unwrap();
+    let saved = Path::new(env!("CARGO_MANIFEST_DIR")).join("../report/tests/data/other");
+    let name = "a very long name of a case that goes on and on without end";
+    for (run, line) in [("a", "1"), ("b", "what")] {
+        let run = folder.path().join(run);
+        fs::create_dir(&run).unwrap();
+        for file in ["run.json", "summary.json", "samples.csv"] {
+            let text = fs::read_to_string(saved.join(file)).unwrap();
+            let words = match file {
+                "samples.csv" => HOSTILE.to_owned(),
+                _ => serde_json::to_string(HOSTILE).unwrap().replace('"', ""),
+            };
+            let text = text.replace(name, &format!("{name}{words}"));
+            let text = text.replace("\"west\"", &format!("\"west{words}{line}\""));
+            fs::write(run.join(file), text.replace("Reykjavik", &words)).unwrap();
+        }
+    }
+    let broken = folder.path().join("broken");
+    fs::create_dir(&broken).unwrap();
+    for file in ["run.json", "summary.json"] {
+        fs::copy(saved.join(file), broken.join(file)).unwrap();
+    }
+    fs::write(broken.join("samples.csv"), format!("case{HOSTILE}\n")).unwrap();
+    for line in [
+        "report a",
+        "report a b",
+        "report a --finding",
+        "report a --json",
+        "report --compare a b",
+        "report --compare a b --json",
+        "report broken",
+    ] {
+        let output = memwarden(folder.path(), line).output().unwrap();
+        assert_eq!(output.status.success(), !line.ends_with("broken"), "{line}");
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8(said).unwrap();
+        let controls = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!said.contains(controls), "{line}: {said:?}");
+        assert!(said.contains("[2J"), "{line}: {said:?}");
+        if line.ends_with("--json") {
+            let value: serde_json::Value = serde_json::from_str(&said).unwrap();
+            let kept = value.to_string();
+            assert!(
+                kept.contains('\u{202e}') && kept.contains('\u{9b}'),
+                "{line}"
+            );
+        }
+    }
+}
+
 fn ended(child: &mut Child) -> std::process::ExitStatus {
     let began = Instant::now();
     loop {

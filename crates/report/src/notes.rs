@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Notes that apply to any experiment.
 
+use memwarden_run::title::printable_line;
 use memwarden_run::{Run, Summary};
 
 use crate::{number, studies};
@@ -83,10 +84,12 @@ pub fn of_lab(run: &Run) -> Vec<&'static str> {
     notes
 }
 
-/// All notes of a run, the experiment's own notes first.
+/// All notes of a run, the experiment's own notes first, without characters that control a terminal.
 pub fn of(run: &Run, summary: &Summary) -> Vec<String> {
-    let mut notes = summary.notes.clone();
+    let notes = summary.notes.iter().map(|note| printable_line(note));
+    let mut notes: Vec<String> = notes.collect();
     let mut add = |note: String| {
+        let note = printable_line(&note);
         if !notes.contains(&note) {
             notes.push(note);
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Formats figures for readers.
 
-pub use memwarden_run::title::bytes;
+pub use memwarden_run::title::{bytes, printable};
 
 /// Text of a figure that could not be measured.
 pub const NOT_MEASURED: &str = "n/a";

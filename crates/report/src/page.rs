@@ -9,7 +9,7 @@ use minijinja::{AutoEscape, Environment, Value, context};
 use serde::Serialize;
 
 use crate::compare::{compare_table, differences_table, json_text, side_by_side_table};
-use crate::number::{bytes, counted, figure};
+use crate::number::{bytes, counted, figure, printable};
 use crate::plot::{
     Axis, Bar, BarChart, CHART_CSS, CI95, Chart, Colour, DARK, Group, LIGHT, Layout,
 };
@@ -173,7 +173,7 @@ fn fill(context: Value) -> Result<String, Error> {
         .and_then(|t| t.render(context))
         .map_err(|e| Error::Template(format!("{e:#}")))?;
     // Control characters are invalid in HTML and XML.
-    Ok(page.replace(|c: char| c.is_control() && !"\n\t".contains(c), "\u{fffd}"))
+    Ok(printable(&page))
 }
 
 /// Keeps a percent sign on the line of its number.

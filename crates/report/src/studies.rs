@@ -20,6 +20,7 @@ mod realtime;
 
 #[cfg(feature = "html")]
 use memwarden_run::Recorded;
+use memwarden_run::title::printable_line;
 use memwarden_run::{Summary, Whole, studies as of};
 
 #[cfg(feature = "html")]
@@ -150,12 +151,13 @@ pub(crate) fn fault(summary: &Summary) -> Option<String> {
     page_of(&summary.experiment)?.fault(summary)
 }
 
-/// The result in one sentence.
+/// The result in one sentence, without characters that control a terminal.
 pub fn finding(summary: &Summary) -> String {
-    page_of(&summary.experiment)
+    let found = page_of(&summary.experiment)
         .and_then(|page| page.finding(summary))
         .or_else(|| generic::finding(summary))
-        .unwrap_or_else(|| "The run measured no case.".into())
+        .unwrap_or_else(|| "The run measured no case.".into());
+    printable_line(&found)
 }
 
 /// The figures.

@@ -2,6 +2,7 @@
 //! Tables for terminals and pages.
 
 use comfy_table::{CellAlignment, ContentArrangement, TableComponent, presets};
+use memwarden_run::title::{printable, printable_line};
 use serde::Serialize;
 
 /// A table with its heading.
@@ -90,7 +91,8 @@ impl Table {
         }
     }
 
-    /// The table as text for a terminal of `width` columns; unlimited if the width is unknown.
+    /// The table as text for a terminal of `width` columns; unlimited if the width is unknown. Characters that control
+    /// a terminal are replaced.
     pub fn to_text(&self, width: Option<u16>) -> String {
         let mut table = comfy_table::Table::new();
         table.load_preset(presets::NOTHING);
@@ -103,18 +105,14 @@ impl Table {
         }
         let head = |c: &Column| {
             if c.unit.is_empty() {
-                c.name.clone()
+                printable(&c.name)
             } else {
-                format!(
-                    "{}
-{}",
-                    c.name, c.unit
-                )
+                printable(&format!("{}\n{}", c.name, c.unit))
             }
         };
         table.set_header(self.columns.iter().map(head));
         for row in &self.rows {
-            table.add_row(row);
+            table.add_row(row.iter().map(|cell| printable(cell)));
         }
         for (i, column) in self.columns.iter().enumerate() {
             if let (true, Some(shown)) = (column.figures, table.column_mut(i)) {
@@ -122,9 +120,13 @@ impl Table {
             }
         }
         let lines = table.lines().map(|line| line.trim_end().to_owned());
-        let mut text = format!("{}\n{}\n", self.title, lines.collect::<Vec<_>>().join("\n"));
+        let mut text = format!(
+            "{}\n{}\n",
+            printable_line(&self.title),
+            lines.collect::<Vec<_>>().join("\n")
+        );
         if !self.caption.is_empty() {
-            text += &self.caption;
+            text += &printable_line(&self.caption);
             text.push('\n');
         }
         text

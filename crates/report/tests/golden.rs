@@ -526,6 +526,37 @@ fn a_simulated_load_has_no_kernel_that_accounts_for_it() {
     );
 }
 
+/// Text of a folder that clears a screen, reorders letters or adds lines.
+#[test]
+fn hostile_text_of_a_folder_does_not_reach_the_terminal() {
+    const HOSTILE: &str = "\u{1b}[2J\u{9b}2J\u{202e}\u{2066}\r\u{7}";
+    let mut run = saved("other");
+    run.summary
+        .notes
+        .push(format!("{HOSTILE}note\nreport: fine"));
+    run.summary.cases[0].name += HOSTILE;
+    run.summary.cases[0].set(format!("days{HOSTILE}"), format!("west{HOSTILE}"));
+    run.run.host.cpu_model = Some(HOSTILE.into());
+    run.directory = HOSTILE.into();
+    let other = saved("other");
+    let mut all = tables(&run.summary);
+    all.push(differences_table(&[run.clone(), other.clone()]));
+    all.push(side_by_side_table(&[run.clone(), other.clone()]));
+    all.push(compare_table(&run, &run));
+    let mut texts: Vec<String> = all.iter().map(|table| table.to_text(None)).collect();
+    let lines = [
+        vec![finding(&run.summary)],
+        notes::of(&run.run, &run.summary),
+    ]
+    .concat();
+    assert!(lines.iter().all(|line| !line.contains('\n')), "{lines:?}");
+    texts.extend(lines);
+    for text in texts {
+        let bad = |c: char| (c.is_control() && c != '\n') || "\u{202e}\u{2066}".contains(c);
+        assert!(!text.contains(bad), "{text:?}");
+    }
+}
+
 #[test]
 fn a_share_is_a_percentage_in_comparisons_and_in_generic_tables() {
     let run = saved("mmap-reclaim");

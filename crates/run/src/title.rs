@@ -9,6 +9,40 @@ use crate::studies::{
 };
 use crate::{Aggressor, Case, GuardSettings};
 
+/// Text of a run folder for a terminal or a page: control characters, which can clear a screen or rewrite what is shown,
+/// and marks that reorder letters become U+FFFD. Line ends and tabs stay.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    text.replace(controls, "\u{fffd}")
+}
+
+/// [`printable`] on one line.
+#[must_use]
+pub fn printable_line(text: &str) -> String {
+    printable(&text.replace('\n', " "))
+}
+
+/// [`printable`] for JSON text, in which escapes keep the characters' values.
+#[must_use]
+pub fn printable_json(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if controls(c) {
+            // All of them have four digits.
+            out += &format!("\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// True for a control character, and for a mark that changes the direction of text (Unicode's Bidi_Control).
+fn controls(c: char) -> bool {
+    let directs = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    directs || (c.is_control() && !"\n\t".contains(c))
+}
+
 /// The aggressors beside a victim: `alone`, `3 × bandwidth:write`.
 pub fn company<'a>(kinds: impl IntoIterator<Item = &'a str>) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();

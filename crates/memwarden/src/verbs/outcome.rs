@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::verbs::output::outln;
 use anyhow::Result;
 use memwarden_run::Summary;
+use memwarden_run::title::printable_line;
 
 /// Writes the report, and prints the result: tables, notes, the report's path and the finding in a sentence; or the
 /// summary as JSON.
@@ -40,5 +41,5 @@ pub fn tell(folder: &Path, summary: &Summary, as_json: bool) -> Result<()> {
 
 fn notes(summary: &Summary) -> Result<()> {
     let mut notes = summary.notes.iter();
-    notes.try_for_each(|note| outln!("note: {note}"))
+    notes.try_for_each(|note| outln!("note: {}", printable_line(note)))
 }

@@ -40,9 +40,10 @@ pub fn write(text: &str) -> Result<bool> {
         .context("cannot write to standard output")
 }
 
-/// Prints the error that ends the program.
+/// Prints the error that ends the program. It may quote a file of another origin.
 pub fn fail(error: fmt::Arguments) {
     let name = Paint::of(&io::stderr()).word(Tone::Bad, "memwarden:");
+    let error = memwarden_run::title::printable(&error.to_string());
     complain(format_args!("{name} {error}"));
 }
 

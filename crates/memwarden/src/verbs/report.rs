@@ -10,6 +10,7 @@ use memwarden_report::compare::{
     Comparison, compare, compare_table, differences_table, side_by_side_table,
 };
 use memwarden_report::{finding, png_of_plots, render, side_by_side, tables};
+use memwarden_run::title::{printable, printable_json};
 use memwarden_run::{Recorded, Run, Summary, schema};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
@@ -65,7 +66,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             ))?;
         }
     } else if args.json {
-        print(&as_json(&args.directories)?)?;
+        output::write(&printable_json(&as_json(&args.directories)?))?;
     } else {
         again(&args)?;
     }
@@ -91,7 +92,8 @@ fn comparison(args: &Args, a: &Path, b: &Path) -> Result<()> {
     }
     if args.json {
         let printed = Printed::Compared(compared);
-        return print(&format!("{}\n", serde_json::to_string_pretty(&printed)?));
+        let text = format!("{}\n", serde_json::to_string_pretty(&printed)?);
+        return output::write(&printable_json(&text)).map(drop);
     }
     print(&compare_table(&first, &second).to_text(width()))?;
     let runs = [first, second];
@@ -232,6 +234,7 @@ fn width() -> Option<u16> {
         .map(|(width, _)| width.0)
 }
 
+/// Prints text that a folder of another origin may have written.
 fn print(text: &str) -> Result<()> {
-    output::write(text).map(drop)
+    output::write(&printable(text)).map(drop)
 }

@@ -5,6 +5,7 @@ use std::fmt::{Display, Write};
 
 use super::Colour;
 use super::scale::Way;
+use crate::number::printable;
 
 /// Style of a chart; the colours are custom properties, see [`LIGHT`] and [`DARK`].
 pub const CHART_CSS: &str = include_str!("chart.css");
@@ -449,14 +450,13 @@ impl Drawing {
 /// Escapes `text` for an element or a quoted attribute.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
+    // Control characters are invalid in XML even when escaped.
+    for c in printable(text).chars() {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            // Invalid in XML even when escaped.
-            c if c.is_control() && !"\n\t".contains(c) => out.push('\u{fffd}'),
             '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
             c => out.push(c),
         }
