@@ -7,7 +7,8 @@
         decode_a_frame()
 
 job(release=NANOSECONDS) counts from a planned release, on time.monotonic_ns().
-Where memwarden doesn't run the program, this does nothing.
+A job that an exception ends has a mark, too. Where memwarden doesn't run the
+program, this does nothing.
 """
 
 import contextlib
@@ -23,8 +24,11 @@ except (KeyError, OSError):
 @contextlib.contextmanager
 def job(release=None):
     begin = time.monotonic_ns()
-    yield
-    end = time.monotonic_ns()
-    if _marks is not None:
-        with contextlib.suppress(OSError):
-            os.write(_marks, f"{begin if release is None else release} {begin} {end}\n".encode())
+    try:
+        yield
+    finally:
+        end = time.monotonic_ns()
+        if _marks is not None:
+            with contextlib.suppress(OSError):
+                mark = f"{begin if release is None else release} {begin} {end}\n"
+                os.write(_marks, mark.encode())

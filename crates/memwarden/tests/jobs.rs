@@ -281,10 +281,14 @@ fn marking_programs(folder: &TempDir) -> Vec<Vec<String>> {
         "p.py",
         "import memwarden_job\nfor _ in range(40):\n    with memwarden_job.job():\n        pass\n",
     );
-    if Command::new("python3").arg("--version").output().is_ok() {
+    if has_python() {
         programs.push(vec!["python3".into(), path("p.py")]);
     }
     programs
+}
+
+fn has_python() -> bool {
+    Command::new("python3").arg("--version").output().is_ok()
 }
 
 #[test]
@@ -324,6 +328,30 @@ fn the_headers_mark_jobs_and_do_nothing_where_memwarden_does_not_run_the_program
             by_itself.env("MEMWARDEN_JOBS", folder.path().join("gone/jobs"));
         }
     }
+}
+
+#[test]
+fn a_job_in_python_that_raises_is_a_job() {
+    if !has_python() {
+        println!("skipped: no Python here");
+        return;
+    }
+    let program = "
+import memwarden_job
+for number in range(8):
+    try:
+        with memwarden_job.job():
+            if number % 2:
+                raise TimeoutError
+    except TimeoutError:
+        pass
+";
+    let path = format!("PYTHONPATH={}", share().display());
+    let result = result(&[
+        "jobs", "--json", "--by", "mark", "--", "env", &path, "python3", "-B", "-c", program,
+    ]);
+    // The first is left out.
+    assert_eq!(jobs(&result).len(), 7);
 }
 
 #[test]
