@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A user's program as the measured task, with jobs delimited by exits, lines and marks. No time is judged here.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use memwarden_platform::{cpus, sched};
@@ -243,21 +245,118 @@ fn compiled(command: &mut Command) -> bool {
     }
 }
 
-/// A program that marks 40 jobs, in each language available on this machine.
-fn marking_programs(folder: &TempDir) -> Vec<Vec<String>> {
+/// A program in each language.
+struct Sources {
+    c: &'static str,
+    rust: &'static str,
+    python: &'static str,
+}
+
+/// Programs that mark 40 jobs.
+const MARK_40: Sources = Sources {
+    c: "#include \"memwarden_job.h\"
+int main(void)
+{
+	int i;
+	for (i = 0; i < 40; i++)
+		memwarden_job_end(memwarden_job_begin());
+	return 0;
+}
+",
+    rust: "mod memwarden_job;
+fn main() {
+    for _ in 0..40 {
+        memwarden_job::end(memwarden_job::begin());
+    }
+}
+",
+    python: "import memwarden_job
+for _ in range(40):
+    with memwarden_job.job():
+        pass
+",
+};
+
+/// Programs that SIGPIPE ends. They mark a job, read to the end of standard input, and mark three more. With a path,
+/// they close all descriptors after the first job, and write a line to the path after each of the others.
+const MARK_ON: Sources = Sources {
+    c: "#include <unistd.h>
+#include \"memwarden_job.h\"
+int main(int argc, char **argv)
+{
+	int i, data = -1;
+	memwarden_job_end(memwarden_job_begin());
+	while (getchar() != EOF)
+		;
+	if (argc > 1) {
+		for (i = 3; i < 20; i++)
+			close(i);
+		data = open(argv[1], O_WRONLY | O_CREAT, 0600);
+	}
+	for (i = 0; i < 3; i++) {
+		memwarden_job_end(memwarden_job_begin());
+		if (data >= 0 && write(data, \"data\\n\", 5) != 5)
+			return 1;
+	}
+	return 0;
+}
+",
+    rust: "mod memwarden_job;
+use std::io::{Write, copy, sink, stdin};
+unsafe extern \"C\" {
+    fn close(fd: i32) -> i32;
+    fn signal(number: i32, handler: usize) -> usize;
+}
+fn main() {
+    unsafe { signal(13, 0) };
+    memwarden_job::end(memwarden_job::begin());
+    copy(&mut stdin(), &mut sink()).unwrap();
+    let mut data = std::env::args().nth(1).map(|path| {
+        for fd in 3..20 {
+            unsafe { close(fd) };
+        }
+        std::fs::File::create(path).unwrap()
+    });
+    for _ in 0..3 {
+        memwarden_job::end(memwarden_job::begin());
+        if let Some(data) = &mut data {
+            data.write_all(b\"data\\n\").unwrap();
+        }
+    }
+}
+",
+    python: "import memwarden_job, os, signal, sys
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+def mark():
+    with memwarden_job.job():
+        pass
+mark()
+sys.stdin.read()
+data = None
+if len(sys.argv) > 1:
+    os.closerange(3, 20)
+    data = open(sys.argv[1], 'w')
+for _ in range(3):
+    mark()
+    if data:
+        data.write('data\\n')
+        data.flush()
+",
+};
+
+/// The programs in the languages available on this machine, each by its command.
+fn marking_programs(folder: &TempDir, sources: &Sources) -> Vec<Vec<String>> {
     let mut programs = Vec::new();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let write = |name: &str, text: &str| std::fs::write(path(name), text).unwrap();
-    write(
-        "c.c",
-        "#include \"memwarden_job.h\"\nint main(void)\n{\n\tfor (int i = 0; i < 40; i++)\n\t\tmemwarden_job_end(memwarden_job_begin());\n}\n",
-    );
+    write("c.c", sources.c);
     let posix = "-D_POSIX_C_SOURCE=200809L";
     for (compiler, standard, language) in [
         ("cc", &["-std=gnu99"][..], "c"),
         ("cc", &["-std=c99", "-pedantic", posix], "c"),
         ("cc", &["-std=c11", "-pedantic", "-Wconversion", posix], "c"),
-        ("c++", &["-std=c++11", "-pedantic"], "c++"),
+        ("c++", &["-std=c++98", "-pedantic"], "c++"),
+        ("c++", &["-std=c++20", "-pedantic"], "c++"),
     ] {
         let program = path(&programs.len().to_string());
         let mut command = Command::new(compiler);
@@ -268,21 +367,22 @@ fn marking_programs(folder: &TempDir) -> Vec<Vec<String>> {
         }
     }
     std::fs::copy(share().join("memwarden_job.rs"), path("memwarden_job.rs")).unwrap();
-    write(
-        "r.rs",
-        "mod memwarden_job;\nfn main() {\n    for _ in 0..40 {\n        memwarden_job::end(memwarden_job::begin());\n    }\n}\n",
-    );
-    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-    if compiled(rustc.args(["--edition", "2021", &path("r.rs"), "-o", &path("r")])) {
-        programs.push(vec![path("r")]);
+    write("r.rs", sources.rust);
+    for edition in ["2015", "2024"] {
+        let program = path(edition);
+        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let mut command = Command::new(rustc);
+        if compiled(command.args(["--edition", edition, &path("r.rs"), "-o", &program])) {
+            programs.push(vec![program]);
+        }
     }
     std::fs::copy(share().join("memwarden_job.py"), path("memwarden_job.py")).unwrap();
-    write(
-        "p.py",
-        "import memwarden_job\nfor _ in range(40):\n    with memwarden_job.job():\n        pass\n",
-    );
+    write("p.py", sources.python);
     if has_python() {
         programs.push(vec!["python3".into(), path("p.py")]);
+    }
+    if programs.is_empty() {
+        println!("skipped: no compiler and no Python here");
     }
     programs
 }
@@ -308,11 +408,7 @@ fn a_compiler_without_posix_is_told_what_to_give_it() {
 #[test]
 fn the_headers_mark_jobs_and_do_nothing_where_memwarden_does_not_run_the_program() {
     let folder = tempfile::tempdir().unwrap();
-    let programs = marking_programs(&folder);
-    if programs.is_empty() {
-        println!("skipped: no compiler and no Python here");
-    }
-    for program in programs {
+    for program in marking_programs(&folder, &MARK_40) {
         let words: Vec<&str> = program.iter().map(String::as_str).collect();
         let mut line = vec!["jobs", "--json", "--by", "mark", "--jobs", "30", "--"];
         line.extend(&words);
@@ -327,6 +423,78 @@ fn the_headers_mark_jobs_and_do_nothing_where_memwarden_does_not_run_the_program
             // Once more, with a pipe that no longer exists.
             by_itself.env("MEMWARDEN_JOBS", folder.path().join("gone/jobs"));
         }
+    }
+}
+
+/// A pipe as memwarden makes it, and its reader.
+fn pipe_of_marks(folder: &TempDir) -> (PathBuf, File) {
+    let path = folder.path().join("marks");
+    let _ = std::fs::remove_file(&path);
+    let made = Command::new("mkfifo").arg(&path).status().unwrap();
+    assert!(made.success());
+    let reader = File::options().read(true).write(true).open(&path).unwrap();
+    (path, reader)
+}
+
+fn next_mark(marks: &mut BufReader<File>) -> String {
+    let mut mark = String::new();
+    marks.read_line(&mut mark).unwrap();
+    mark
+}
+
+/// Waits for the end; a program that hangs is a failure.
+fn ended(run: &mut Child) -> ExitStatus {
+    for _ in 0..6000 {
+        if let Some(status) = run.try_wait().unwrap() {
+            return status;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    run.kill().unwrap();
+    panic!("it hangs");
+}
+
+#[test]
+fn marks_do_no_harm_without_a_memwarden_that_reads_them() {
+    let folder = tempfile::tempdir().unwrap();
+    for program in marking_programs(&folder, &MARK_ON) {
+        let (path, reader) = pipe_of_marks(&folder);
+        let mut command = Command::new(&program[0]);
+        command.args(&program[1..]).env("MEMWARDEN_JOBS", &path);
+        // memwarden ends after the first mark.
+        let mut run = command.stdin(Stdio::piped()).spawn().unwrap();
+        let mut marks = BufReader::new(reader);
+        next_mark(&mut marks);
+        drop(marks);
+        run.stdin.take();
+        let status = ended(&mut run);
+        assert!(status.success(), "{program:?}, later: {status}");
+        // A killed memwarden leaves its pipe.
+        let mut run = command.stdin(Stdio::null()).spawn().unwrap();
+        let status = ended(&mut run);
+        assert!(status.success(), "{program:?}, before: {status}");
+    }
+}
+
+#[test]
+fn a_program_that_closes_the_pipe_keeps_its_files_and_its_marks() {
+    let folder = tempfile::tempdir().unwrap();
+    for program in marking_programs(&folder, &MARK_ON) {
+        let (path, reader) = pipe_of_marks(&folder);
+        let data = folder.path().join("data");
+        let mut command = Command::new(&program[0]);
+        command.args(&program[1..]).arg(&data);
+        command.env("MEMWARDEN_JOBS", &path).stdin(Stdio::null());
+        let status = ended(&mut command.spawn().unwrap());
+        assert!(status.success(), "{program:?}: {status}");
+        let text = std::fs::read_to_string(&data).unwrap();
+        assert_eq!(text, "data\n".repeat(3), "{program:?}");
+        let mut marks = BufReader::new(reader);
+        for _ in 0..4 {
+            let times = next_mark(&mut marks);
+            assert_eq!(times.split_whitespace().count(), 3, "{program:?}");
+        }
+        std::fs::remove_file(&data).unwrap();
     }
 }
 
