@@ -10,6 +10,7 @@ use std::process::{ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use memwarden_platform::names::unknown;
+use memwarden_platform::units::Time;
 use memwarden_platform::{affinity, clock, process, sched};
 use memwarden_workloads::periodic::{Job, Schedule};
 use memwarden_workloads::{Placement, Stop};
@@ -144,6 +145,8 @@ pub fn run(config: &Config, stop: &Stop, late: &mut Late) -> Result<Outcome, Err
         jobs: Vec::new(),
         schedule: None,
         marked_release_ns: None,
+        gaps_ns: Vec::new(),
+        marks_releases: false,
         ended_early: false,
         lost: 0,
         notes: Vec::new(),
@@ -172,6 +175,10 @@ struct Driver<'a> {
     schedule: Option<Schedule>,
     /// The release of the last job that the program marked.
     marked_release_ns: Option<u64>,
+    /// Times between the releases that the program marked; without releases, between the begins.
+    gaps_ns: Vec<u64>,
+    /// The program marks releases, not only begins.
+    marks_releases: bool,
     /// The program ended before its last job.
     ended_early: bool,
     /// Releases that passed while memwarden ended processes that a run had left running.
@@ -363,8 +370,10 @@ impl Driver<'_> {
             .config
             .release
             .map_or(u64::MAX, |of| nanoseconds(of.deadline));
+        self.marks_releases |= release < begin;
         let periods = match (self.marked_release_ns, self.config.release) {
             (Some(before), Some(of)) => {
+                self.gaps_ns.push(release.saturating_sub(before));
                 periods_between(before, release, begin, nanoseconds(of.period))
             }
             _ => 1,
@@ -576,6 +585,15 @@ impl Driver<'_> {
                 self.lost, self.what
             ));
         }
+        if let Some(of) = self.config.release {
+            let marked = if self.marks_releases {
+                "releases"
+            } else {
+                "begins"
+            };
+            let note = shorter_period(&mut self.gaps_ns, marked, nanoseconds(of.period));
+            self.notes.extend(note);
+        }
         if self.jobs.is_empty() {
             return Err(self.broken("stopped before its second job: nothing was measured"));
         }
@@ -656,6 +674,24 @@ fn periods_between(before: u64, release: u64, begin: u64, period_ns: u64) -> u64
     ((release.saturating_sub(before) + early) / period_ns).max(1)
 }
 
+/// A note if the program marks with a shorter period than the given one: then each of its jobs counts as a release.
+///
+/// Late begins and rounding stay below a quarter of a period, as in `periods_between`.
+fn shorter_period(gaps_ns: &mut [u64], marked: &str, period_ns: u64) -> Option<String> {
+    gaps_ns.sort_unstable();
+    let median = *gaps_ns.get(gaps_ns.len() / 2)?;
+    if median >= period_ns - period_ns / 4 {
+        return None;
+    }
+    // Three digits.
+    let digit = 10_u64.pow(median.max(100).ilog10() - 2);
+    Some(format!(
+        "the program's {marked} are {} apart, --period says {}",
+        Time::ns(median / digit * digit).text(),
+        Time::ns(period_ns).text()
+    ))
+}
+
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -680,5 +716,18 @@ mod tests {
     fn marked_releases_are_rounded_to_whole_periods() {
         let apart = |gap| periods_between(0, gap, gap + 3, 20);
         assert_eq!([1, 19, 29, 30, 41, 58].map(apart), [1, 1, 1, 2, 2, 3]);
+    }
+
+    #[test]
+    fn a_median_gap_below_three_quarters_of_the_period_is_told() {
+        let told = |gaps: &[u64]| shorter_period(&mut gaps.to_vec(), "begins", 20_000_000);
+        assert_eq!(told(&[]), None);
+        // Late begins, each followed by a punctual one.
+        assert_eq!(told(&[31_000_000, 9_000_000, 20_000_000]), None);
+        assert_eq!(told(&[15_000_000; 3]), None);
+        assert_eq!(
+            told(&[40_000_000, 5_009_999, 4_000_000]).as_deref(),
+            Some("the program's begins are 5 ms apart, --period says 20 ms")
+        );
     }
 }

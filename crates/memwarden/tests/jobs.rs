@@ -523,6 +523,31 @@ for number in range(8):
 }
 
 #[test]
+fn a_program_that_is_faster_than_the_period_is_told() {
+    for (marks, note) in [
+        (
+            "printf '%s000000 %s100000 %s200000\\n' 10 10 10 15 15 15 20 20 20 25 25 25",
+            "the program's releases are 5 ms apart, --period says 20 ms",
+        ),
+        (
+            "printf '%s000000 %s100000\\n' 10 10 15 15 20 20 25 25",
+            "the program's begins are 5 ms apart, --period says 20 ms",
+        ),
+    ] {
+        let script = format!("{marks} >$MEMWARDEN_JOBS; sleep 100");
+        let options = ["--by", "mark", "--jobs", "3", "--period", "20ms"];
+        let words = with_script(&options, &script);
+        assert_eq!(result(&words)["notes"][0], note);
+        let mut words = words;
+        words.retain(|word| *word != "--json");
+        let output = success(&words);
+        let told = [output.stdout, output.stderr].concat();
+        let told = String::from_utf8(told).unwrap();
+        assert!(told.contains(note), "{told}");
+    }
+}
+
+#[test]
 fn a_program_is_a_victim_beside_aggressors_and_beside_a_load() {
     if cpus::online().unwrap().len() < 2 {
         println!("skipped: one CPU");
