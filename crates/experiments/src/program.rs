@@ -4,8 +4,10 @@
 //! The driver runs on the program's CPU, so that no aggressor and no budget of another core delays the timing.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, Permissions, set_permissions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, VariantArray};
+use tempfile::{NamedTempFile, TempDir};
 
 use crate::Error;
 use crate::group::Group;
@@ -41,6 +44,10 @@ const LAST_WORDS: u64 = 4 << 10;
 
 /// Time in which a program must exit after it has closed its standard output.
 const EXIT_WITHIN: Duration = Duration::from_secs(5);
+
+/// Why the marks of a program may not arrive.
+const NO_PIPE: &str = "a program that changes its user or its root directory must keep $MEMWARDEN_JOBS and be able to \
+                       open that path; TMPDIR chooses its folder";
 
 /// What delimits a job.
 #[derive(
@@ -289,22 +296,9 @@ impl Driver<'_> {
 
     /// Delimits jobs by the program's marks.
     fn by_mark(&mut self) -> Result<(), Error> {
-        let folder =
-            tempfile::tempdir().map_err(|source| self.system("making a pipe for", source))?;
-        let path = folder.path().join("jobs");
-        rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
-            .map_err(|errno| self.system("making a pipe for", errno.into()))?;
-        // Also open for writing: a program can then open it without waiting, and end of file never occurs when one
-        // closes it.
-        let mut marks = File::options()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .map_err(|source| self.system("making a pipe for", source))?;
-        rustix::io::ioctl_fionbio(&marks, true)
-            .map_err(|errno| self.system("making a pipe for", errno.into()))?;
+        let (_folder, mut marks) = self.pipe()?;
         let mut group = self.start(|command| {
-            command.env(MARKS, &path);
+            command.env(MARKS, marks.path());
         })?;
         let mut text = Vec::new();
         let mut number = None;
@@ -312,7 +306,7 @@ impl Driver<'_> {
         loop {
             // Check before the pipe is read: the marks from before the end are then read below.
             let ended = group.ended()?;
-            if self.read_marks(&mut marks, &mut text)? {
+            if self.read_marks(marks.as_file_mut(), &mut text)? {
                 since = clock::monotonic_ns();
             }
             while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
@@ -329,11 +323,35 @@ impl Driver<'_> {
                 return self.ended_early(&mut group);
             }
             if clock::monotonic_ns() - since > nanoseconds(JOB_WITHIN) {
-                return Err(self.broken(format!("marked no job for {} s", JOB_WITHIN.as_secs())));
+                return Err(self.broken(format!(
+                    "marked no job for {} s: {NO_PIPE}",
+                    JOB_WITHIN.as_secs()
+                )));
             }
             let pause = Duration::from_nanos(LOOK_EVERY.tv_nsec.unsigned_abs());
             std::thread::sleep(pause);
         }
+    }
+
+    /// The pipe for the marks, and its folder. Users who know its random name can write to it, since a program may give
+    /// up its rights before its first mark; the folder cannot be listed.
+    fn pipe(&self) -> Result<(TempDir, NamedTempFile), Error> {
+        let making = |source| self.system("making a pipe for", source);
+        let folder = tempfile::tempdir().map_err(making)?;
+        // Modes given at creation would be subject to the umask.
+        set_permissions(&folder, Permissions::from_mode(0o711)).map_err(making)?;
+        let open = |path: &Path| {
+            rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+            set_permissions(path, Permissions::from_mode(0o622))?;
+            // Also open for writing: a program can then open it without waiting, and end of file never occurs when one
+            // closes it.
+            let marks = File::options().read(true).write(true).open(path)?;
+            rustix::io::ioctl_fionbio(&marks, true)?;
+            Ok(marks)
+        };
+        let mut name = tempfile::Builder::new();
+        let marks = name.prefix("jobs.").rand_bytes(32).make_in(&folder, open);
+        Ok((folder, marks.map_err(making)?))
     }
 
     /// Reads everything that is in the pipe; returns true if there was anything.
@@ -557,10 +575,13 @@ impl Driver<'_> {
         if self.jobs.is_empty() {
             let remedy = match self.config.by {
                 Delimiter::Mark => {
-                    "mark each job with memwarden_job.h, .rs or .py from share/memwarden, or let each job be a run (--jobs-by exit; in `memwarden jobs`, --by exit)"
+                    format!(
+                        "mark each job with memwarden_job.h, .rs or .py from share/memwarden, or let each job be a run \
+                         (--jobs-by exit; in `memwarden jobs`, --by exit); {NO_PIPE}"
+                    )
                 }
                 _ => {
-                    "write a line to standard output at the end of each, or let each job be a run (--jobs-by exit; in `memwarden jobs`, --by exit)"
+                    "write a line to standard output at the end of each, or let each job be a run (--jobs-by exit; in `memwarden jobs`, --by exit)".to_owned()
                 }
             };
             return Err(self.broken(format!(

@@ -158,6 +158,7 @@ fn what_goes_wrong_is_told_once_with_the_programs_own_words() {
         (&["--by", "line"], "kill -KILL $$", "signal: 9"),
         (&["--by", "mark"], "kill -KILL $$", "signal: 9"),
         (&["--by", "mark"], "true", "memwarden_job.h"),
+        (&["--by", "mark"], "true", "a program that changes its user"),
         (&["--by", "line"], "true", "write a line to standard output"),
         (
             &["--by", "line"],
@@ -545,6 +546,27 @@ fn a_program_that_is_faster_than_the_period_is_told() {
         let told = String::from_utf8(told).unwrap();
         assert!(told.contains(note), "{told}");
     }
+}
+
+#[test]
+fn a_program_that_gives_up_its_rights_marks_its_jobs() {
+    let drop_rights = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+    let can = Command::new("sh")
+        .args(["-c", &format!("{drop_rights} true")])
+        .output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        println!("skipped: not root, or no setpriv");
+        return;
+    }
+    let marks = "for end in 1 2 3 4 5 6; do echo 0 $end; done >$MEMWARDEN_JOBS";
+    let script = format!(
+        "umask 077; TMPDIR=/tmp {MEMWARDEN} jobs --json --by mark --jobs 5 -- {drop_rights} sh -c '{marks}'"
+    );
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(jobs(&result).len(), 5);
 }
 
 #[test]
