@@ -207,6 +207,17 @@ impl Organisation {
 }
 
 impl Timings {
+    /// The shortest tREFI, in whole clocks, with which a rank has time for a request between two
+    /// REFs: one that began before the REF was due ends, its bank is closed, and after the REF
+    /// a row is opened and read or written. With a shorter one the rank does nothing but refresh.
+    #[must_use]
+    pub fn least_trefi_ps(&self, burst_ps: u64) -> u64 {
+        let t = self.in_clocks();
+        let read_ps = t.trcd + (t.tcl + burst_ps).max(t.trtp);
+        let written_ps = t.trcd + t.tcwl + burst_ps + t.twr;
+        t.trfc + t.trp + t.trc.max(read_ps).max(written_ps)
+    }
+
     /// The same with every time rounded up to whole clocks, as a controller uses it.
     #[must_use]
     pub fn in_clocks(&self) -> Self {

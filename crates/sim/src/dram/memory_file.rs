@@ -357,13 +357,21 @@ impl Reader<'_> {
             ("trrd_l", timings.trrd_l, "trrd_s", timings.trrd_s),
             ("tfaw", timings.tfaw, "trrd_s", timings.trrd_s),
             ("twtr_l", timings.twtr_l, "twtr_s", timings.twtr_s),
-            ("trefi", timings.trefi, "trfc", timings.trfc),
         ];
         for (name, value, least_name, least) in pairs {
             if value < least {
                 let why = format!("is {value}: has to be at least {least_name} = {least}");
                 self.fault(at("timings", name), &format!("timings.{name}"), why);
             }
+        }
+        let burst_ps = transfers / least * timings.tck;
+        let least_ps = timings.least_trefi_ps(burst_ps);
+        if timings.trefi < least_ps {
+            let why = format!(
+                "is {}: has to be at least {least_ps}, so that a rank has time for a request between two REFs: trfc + trp + the longest of trc, a read and a write with twr, in whole clocks",
+                timings.trefi
+            );
+            self.fault(at("timings", "trefi"), "timings.trefi", why);
         }
     }
 }

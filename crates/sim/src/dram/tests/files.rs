@@ -5,9 +5,10 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
+use crate::dram::checks::saturate;
 use crate::dram::mapping::{AddressMap, Location, Mapping, MappingError};
 use crate::dram::memory_file::names;
-use crate::dram::{Controller, ControllerSettings, Memory, MemoryError};
+use crate::dram::{Checker, Controller, ControllerSettings, Memory, MemoryError, PagePolicy};
 
 const DDR4: &str = include_str!("../../../memories/ddr4-2400.toml");
 
@@ -92,6 +93,67 @@ fn a_burst_takes_a_clock_at_least() {
         error.unwrap().to_string(),
         "burst_length is 4: has to be from 8 to 32"
     );
+}
+
+#[test]
+fn refreshes_leave_time_for_a_request() {
+    let line = 1 + DDR4
+        .lines()
+        .position(|line| line.starts_with("trefi"))
+        .unwrap();
+    for trefi in [350_000, 351_000, 360_000, 370_000, 411_501] {
+        let told = faults(&DDR4.replace("trefi = 7800000", &format!("trefi = {trefi}")));
+        // In clocks: tRFC 421, tRP 17, tRC 56; a read has 17 + 17 + 4, a write 17 + 12 + 4 + 18.
+        let why = format!(
+            "my.toml line {line}, timings.trefi: is {trefi}: has to be at least 411502, so that a rank has \
+             time for a request between two REFs"
+        );
+        assert!(told.starts_with(&why), "{told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+    }
+}
+
+/// With the smallest tREFI that its file may have, every memory serves its requests.
+#[test]
+fn the_least_trefi_serves_reads_and_writes() {
+    for name in names() {
+        for ranks in [1, 2] {
+            let mut memory = Memory::named(name).unwrap();
+            memory.organisation.ranks = ranks;
+            memory.timings.trefi = memory.timings.least_trefi_ps(memory.burst_ps());
+            memory.timings.trefi -= 1;
+            let text = toml::to_string(&memory).unwrap();
+            assert!(faults(&text).contains("timings.trefi: is "), "{name}");
+            memory.timings.trefi += 1;
+            let text = toml::to_string(&memory).unwrap();
+            let memory = Memory::parse(Path::new("my.toml"), &text).unwrap();
+            let lines = memory.organisation.capacity_bytes() / 64;
+            for page_policy in [PagePolicy::Open, PagePolicy::Closed] {
+                let settings = ControllerSettings {
+                    page_policy,
+                    ..ControllerSettings::default()
+                };
+                for share in [0, 1, 5, 10] {
+                    let checker = Checker::new(&memory);
+                    let mut controller = Controller::observed(&memory, &settings, checker).unwrap();
+                    let mut random = fastrand::Rng::with_seed(share);
+                    saturate(&mut controller, 2_000, |_| {
+                        (random.u64(..lines) * 64, random.u64(..10) < share)
+                    });
+                    let statistics = controller.statistics();
+                    let bytes: u64 = statistics.bytes_by_core.iter().sum();
+                    let queued = statistics.forwarded + statistics.merged;
+                    assert_eq!(bytes / 64 + queued, 2_000, "{name}");
+                    let report = controller.into_observer().into_report();
+                    assert_eq!(
+                        report.violation_count, 0,
+                        "{name}: {:?}",
+                        report.violations[0]
+                    );
+                }
+            }
+        }
+    }
 }
 
 #[test]
