@@ -268,9 +268,35 @@ impl Channel {
     /// Processes all events until `until_ps`, inclusive.
     pub fn advance_to<O: Observer>(&mut self, until_ps: u64, observer: &mut O) {
         while self.arrival_ps.min(self.next_ps) <= until_ps {
+            if !O::SEES && matches!(self.next, What::RefreshDue { .. }) {
+                self.skip_refreshes(until_ps);
+            }
             self.step(observer);
         }
         self.advanced_ps = until_ps;
+    }
+
+    /// Skips whole tREFI of a pause, in which each rank only gets its REF: counts them without
+    /// their commands. At least one tREFI remains, whose commands give the channel the state that
+    /// the skipped ones would leave.
+    fn skip_refreshes(&mut self, until_ps: u64) {
+        let pause_ps = until_ps.min(self.arrival_ps.saturating_sub(1));
+        let skipped = (pause_ps.saturating_sub(self.next_ps) / self.trefi).saturating_sub(1);
+        if skipped == 0 || self.queue.lengths != [0; 2] || (self.open | self.blocked) != 0 {
+            return;
+        }
+        let refreshed_late = (0..self.due_ps.len()).any(|rank| {
+            let bank = self.rank_banks(rank).trailing_zeros() as usize;
+            self.ready.earliest(Kind::Refresh, bank) > self.due_ps[rank]
+        });
+        if refreshed_late {
+            return;
+        }
+        for due_ps in &mut self.due_ps {
+            *due_ps += skipped * self.trefi;
+        }
+        self.statistics.refreshes += skipped * self.due_ps.len() as u64;
+        self.decide();
     }
 
     /// Advances to `from_ps`, and then until a line of that kind has room; adds lines as soon

@@ -37,6 +37,9 @@ pub struct Command {
 
 /// Observes every command, in order of time on each channel.
 pub trait Observer {
+    /// Whether it sees the commands. If not, a channel may skip those of a pause.
+    const SEES: bool = true;
+
     /// A command is issued on a channel.
     fn command(&mut self, channel: usize, command: &Command);
 }
@@ -46,6 +49,8 @@ pub trait Observer {
 pub struct Silent;
 
 impl Observer for Silent {
+    const SEES: bool = false;
+
     #[inline]
     fn command(&mut self, _channel: usize, _command: &Command) {}
 }

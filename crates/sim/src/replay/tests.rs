@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::*;
+use crate::dram::PagePolicy;
 use crate::dram::checks::saturate;
 use crate::dram::command::Command;
 use crate::dram::mapping::{AddressMap, Location};
@@ -139,6 +140,97 @@ fn nothing_and_a_fault_are_told() {
         error.to_string(),
         "the controller: read_depth is 0: has to be from 1 to 1024"
     );
+}
+
+/// A pause is not simulated refresh by refresh, and a checker must see each refresh: both give
+/// the same result.
+#[test]
+fn a_pause_that_is_skipped_changes_nothing() {
+    let policies = [
+        PagePolicy::Open,
+        PagePolicy::Closed,
+        PagePolicy::Timeout { idle_ps: 100_000 },
+    ];
+    for name in names() {
+        for (ranks, page_policy) in [1, 2].into_iter().zip(policies.into_iter().cycle().skip(1)) {
+            let mut memory = Memory::named(name).unwrap();
+            memory.organisation.ranks = ranks;
+            let settings = ControllerSettings {
+                page_policy,
+                ..ControllerSettings::default()
+            };
+            let lines = memory.organisation.capacity_bytes() / 64;
+            let mut random = fastrand::Rng::with_seed(ranks);
+            let mut at_ps = 0;
+            let requests: Vec<Request> = (0..1_000)
+                .map(|index| {
+                    // Three requests, and a pause of up to 20 tREFI.
+                    let pause_ps = if index % 3 == 0 {
+                        20 * memory.timings.trefi
+                    } else {
+                        50_000
+                    };
+                    at_ps += random.u64(..pause_ps);
+                    Request {
+                        address: random.u64(..lines) * 64,
+                        write: random.bool(),
+                        at_ps: Some(at_ps),
+                    }
+                })
+                .collect();
+            let run = |check| {
+                let mut trace = requests.iter().map(|request| Ok(*request));
+                replay(&memory, &settings, &mut trace, check).unwrap()
+            };
+            let (skipping, checked) = (run(false), run(true));
+            let case = format!("{name}, {ranks} ranks, {page_policy:?}");
+            assert_eq!(skipping.time_ps, checked.time_ps, "{case}");
+            assert_eq!(skipping.statistics, checked.statistics, "{case}");
+            assert_eq!(skipping.activity, checked.activity, "{case}");
+            let latencies = |replay: &Replay| {
+                let all = &replay.read_latencies;
+                (
+                    all.mean_ps(),
+                    [0.1, 0.5, 0.9, 1.0].map(|part| all.quantile_ps(part)),
+                )
+            };
+            assert_eq!(latencies(&skipping), latencies(&checked), "{case}");
+            assert_eq!(checked.check.unwrap().violation_count, 0, "{case}");
+            let trefi = memory.timings.in_clocks().trefi;
+            let channels = memory.organisation.channels;
+            let periods = skipping.statistics.refreshes / ranks / channels;
+            assert!(periods.abs_diff(skipping.time_ps / trefi) <= 1, "{case}");
+        }
+    }
+}
+
+/// Refresh by refresh, this would take hours.
+#[test]
+fn the_longest_pause_that_a_trace_may_have_ends() {
+    let end_ps = 1_000_000_000_000_000_000;
+    for name in names() {
+        let memory = Memory::named(name).unwrap();
+        let replay = replay(
+            &memory,
+            &ControllerSettings::default(),
+            &mut [0, end_ps]
+                .map(|at_ps| Ok(read(0, Some(at_ps))))
+                .into_iter(),
+            false,
+        );
+        let replay = replay.unwrap();
+        assert_eq!(replay.reads, 2, "{name}");
+        let trefi = memory.timings.in_clocks().trefi;
+        let expected = end_ps / trefi * memory.organisation.channels;
+        // A refresh may be due while the second request is served.
+        let refreshes = replay.statistics.refreshes;
+        let later = memory.organisation.channels;
+        assert!(
+            (expected..=expected + later).contains(&refreshes),
+            "{name}: {refreshes}"
+        );
+        assert_eq!(replay.activity.refreshes, refreshes);
+    }
 }
 
 /// Commands of each channel.
