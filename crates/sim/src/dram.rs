@@ -42,7 +42,9 @@
 //! - *Refresh* of all banks of a rank, when it is due: from then on the rank's requests wait.
 //!
 //! # What is not modelled
-//! - Requests of any size but one burst. All memories of this crate move 64 bytes per burst.
+//! - Requests of any size but one burst. All memories of this crate move 64 bytes per burst, and a
+//!   platform's memory has to.
+//! - tREFI in fractions of a clock: the controller rounds it up, and refreshes that much too seldom.
 //! - Refresh of single banks, postponed or pulled in; power-down; self-refresh.
 //! - LPDDR5's CAS command that synchronises WCK; HBM3's second burst of a line as a separate
 //!   command, and the two clocks by which its data come later.

@@ -3,8 +3,8 @@
 //!
 //! It does not use the controller's code. Its rules are a table of the standards' own
 //! definitions (which command, after which, in what scope, with what minimum gap), its times
-//! are the datasheet's in ps, not rounded to clocks, and it stores commands, not earliest
-//! times. Its memory does not grow with the stream.
+//! are the datasheet's in ps, not rounded to clocks (except for the mean rate of refreshes), and it
+//! stores commands, not earliest times. Its memory does not grow with the stream.
 
 use std::fmt;
 
@@ -17,6 +17,8 @@ use super::memory::{Memory, Organisation, Standard, Timings};
 /// REFs that may be postponed: a rank's next REF is at most nine tREFI after the previous one
 /// (JESD79-4, section on refresh; the other standards say the same).
 const REFRESH_INTERVALS: u64 = 9;
+/// REFs that a rank may owe at any time, by the same sections.
+const OWED: u64 = 8;
 /// Violations that are stored in full; all are counted.
 const KEPT: usize = 100;
 
@@ -48,8 +50,8 @@ pub struct Violation {
     pub first: Option<Command>,
     /// The command that broke the rule; its time is the violation's.
     pub then: Command,
-    /// The required minimum gap, ps; for late refreshes the allowed maximum. 0 for rules about
-    /// states.
+    /// The required minimum gap, ps; for late refreshes the allowed maximum, and for too few of
+    /// them the time until which they were enough. 0 for rules about states.
     pub required_ps: u64,
     /// The observed gap, ps.
     pub found_ps: u64,
@@ -93,6 +95,8 @@ struct RankPast {
     groups: Vec<Last>,
     whole: Last,
     activates: Vec<u64>,
+    /// REFs so far.
+    refreshes: u64,
     rows: Vec<Option<u32>>,
 }
 
@@ -177,6 +181,7 @@ impl Checker {
             groups: vec![[None; 6]; organisation.bank_groups as usize],
             whole: [None; 6],
             activates: Vec::with_capacity(5),
+            refreshes: 0,
             rows: vec![None; (organisation.bank_groups * organisation.banks) as usize],
         };
         let channel = || ChannelPast {
@@ -348,11 +353,25 @@ impl Checker {
         }
     }
 
+    /// REFs come every tREFI on average. This tREFI is rounded up to clocks, since the controller
+    /// counts clocks from one REF to the next: it refreshes too seldom by up to a clock each tREFI.
+    fn check_refresh_rate(&mut self, channel: usize, then: &Command) {
+        let trefi_ps = self.timings.trefi.next_multiple_of(self.timings.tck);
+        let past = &mut self.channels[channel].ranks[then.rank as usize];
+        past.refreshes += u64::from(then.kind == Kind::Refresh);
+        let owes_more_ps = (past.refreshes + OWED + 1) * trefi_ps;
+        if then.at_ps >= owes_more_ps {
+            let gaps_ps = (owes_more_ps, then.at_ps);
+            self.broken("mean tREFI", channel, None, then, gaps_ps);
+        }
+    }
+
     /// Judges a command. Times of one channel must not go back.
     pub fn check(&mut self, channel: usize, then: &Command) {
         self.report.commands += 1;
         self.check_command_bus(channel, then);
         self.check_refresh(channel, then);
+        self.check_refresh_rate(channel, then);
         self.check_rows(channel, then);
         self.check_gaps(channel, then);
         if then.kind == Kind::Activate {

@@ -233,6 +233,40 @@ fn trefi() {
     assert!(!found(&memory, "tREFI", &refreshed));
 }
 
+/// No gap is longer than nine tREFI, and still there are too few REFs.
+#[test]
+fn mean_trefi() {
+    let memory = memory();
+    let rounded_ps = memory.timings.in_clocks().trefi;
+    let refreshes = |trefi_tenths: u64, count: u64| -> Vec<Command> {
+        let at_ps = |index: u64| {
+            (index * trefi_tenths * rounded_ps / 10).next_multiple_of(memory.timings.tck)
+        };
+        (1..=count)
+            .map(|index| command(Refresh, BANK, at_ps(index)))
+            .collect()
+    };
+    assert!(!found(&memory, "tREFI", &refreshes(89, 100)));
+    assert!(found(&memory, "mean tREFI", &refreshes(89, 100)));
+    // The first REF of these is on time: eight are owed.
+    assert!(!found(&memory, "mean tREFI", &refreshes(89, 1)));
+    assert!(found(&memory, "mean tREFI", &refreshes(89, 2)));
+    assert!(!found(&memory, "mean tREFI", &refreshes(10, 1000)));
+    // A REF in 1.01 tREFI: after 900 of them nine are owed.
+    let seldom: Vec<Command> = (1..=900)
+        .map(|index| command(Refresh, BANK, index * rounded_ps * 101 / 100 / 833 * 833))
+        .collect();
+    assert!(found(&memory, "mean tREFI", &seldom));
+    assert!(!found(&memory, "mean tREFI", &seldom[..800]));
+    // Eight that were postponed may follow the ninth at once, and the rank owes none.
+    let late: Vec<Command> = (0..9)
+        .map(|index| 9 * memory.timings.trefi / 833 * 833 + index * 1000 * 833)
+        .map(|at_ps| command(Refresh, BANK, at_ps))
+        .collect();
+    assert!(!found(&memory, "mean tREFI", &late));
+    assert!(!found(&memory, "tREFI", &late));
+}
+
 /// Like DDR4, LPDDR5 and HBM3 have sixteen banks per rank in four groups. Their data have a
 /// separate clock: a burst of 16 takes two clocks of LPDDR5's CK, and four of HBM3's.
 fn of_both(rule: &str, first: (Kind, usize), then: (Kind, usize), [lpddr5, hbm3]: [u64; 2]) {

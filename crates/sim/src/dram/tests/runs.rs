@@ -2,6 +2,7 @@
 //! Whole runs: random traffic with the checker, figures derived by hand, and the controller's
 //! own rules.
 
+use crate::dram::Checker;
 use crate::dram::checks::{analytical, check_traffic, saturate};
 use crate::dram::command::{Command, Kind, Observer};
 use crate::dram::mapping::{AddressMap, Location};
@@ -124,6 +125,20 @@ fn an_idle_rank_is_refreshed_every_trefi() {
     let commands = controller.into_observer().0;
     assert_eq!(commands.len(), 100);
     assert!(commands.iter().all(|command| command.kind == Kind::Refresh));
+}
+
+/// The controller's mean rate: after 10^6 tREFI no rank owes more than eight.
+#[test]
+fn a_rank_never_owes_more_than_eight_refreshes() {
+    let mut memory = Memory::named("ddr4-2400").unwrap();
+    memory.organisation.ranks = 2;
+    let settings = ControllerSettings::default();
+    let mut controller = Controller::observed(&memory, &settings, Checker::new(&memory)).unwrap();
+    let trefi = memory.timings.in_clocks().trefi;
+    controller.advance(1_000_000 * trefi, &mut Vec::new());
+    assert!(controller.statistics().refreshes >= 2 * (1_000_000 - 8));
+    let report = controller.into_observer().into_report();
+    assert_eq!(report.violation_count, 0, "{:?}", report.violations);
 }
 
 #[test]
