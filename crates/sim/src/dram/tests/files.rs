@@ -9,6 +9,7 @@ use crate::dram::checks::saturate;
 use crate::dram::mapping::{AddressMap, Location, Mapping, MappingError};
 use crate::dram::memory_file::names;
 use crate::dram::{Checker, Controller, ControllerSettings, Memory, MemoryError, PagePolicy};
+use crate::dram::{Standard, Timings};
 
 const DDR4: &str = include_str!("../../../memories/ddr4-2400.toml");
 
@@ -152,6 +153,103 @@ fn the_least_trefi_serves_reads_and_writes() {
                     );
                 }
             }
+        }
+    }
+}
+
+/// A minimum time of a standard, max(nCK, ps), for the chips of these widths.
+struct Formula {
+    field: &'static str,
+    widths: &'static [u64],
+    clocks: u64,
+    ps: u64,
+}
+
+/// The rule by which a standard rounds ps to clocks: it adds this, in thousandths of a clock, and
+/// truncates.
+fn rounded(ps: u64, tck: u64, standard: Standard) -> u64 {
+    match standard {
+        // JESD79-4, "Rounding Algorithms".
+        Standard::Ddr4 => (ps * 1000 / tck + 974) / 1000,
+        // JESD79-5 first takes 0.3 % off.
+        Standard::Ddr5 => (ps * 997 / tck + 1000) / 1000,
+        _ => ps.div_ceil(tck),
+    }
+}
+
+const fn formula(field: &'static str, widths: &'static [u64], clocks: u64, ps: u64) -> Formula {
+    Formula {
+        field,
+        widths,
+        clocks,
+        ps,
+    }
+}
+
+const ALL: &[u64] = &[4, 8, 16];
+
+/// JESD79-3F, DDR3-1333.
+const DDR3: &[Formula] = &[
+    formula("tccd_l", ALL, 4, 0),
+    formula("tccd_l_wr", ALL, 4, 0),
+    formula("trrd_l", &[4, 8], 4, 6000),
+    formula("trrd_l", &[16], 4, 7500),
+    formula("tfaw", &[4, 8], 0, 30_000),
+    formula("tfaw", &[16], 0, 45_000),
+    formula("twr", ALL, 0, 15_000),
+    formula("twtr_l", ALL, 4, 7500),
+    formula("trtp", ALL, 4, 7500),
+];
+
+/// JESD79-4B, DDR4-2400.
+const DDR4_FORMULAS: &[Formula] = &[
+    formula("tccd_s", ALL, 4, 0),
+    formula("tccd_l", ALL, 5, 5000),
+    formula("tccd_l_wr", ALL, 5, 5000),
+    formula("trrd_s", &[4, 8], 4, 3300),
+    formula("trrd_s", &[16], 4, 5300),
+    formula("trrd_l", &[4, 8], 4, 4900),
+    formula("trrd_l", &[16], 4, 6400),
+    formula("tfaw", &[4], 16, 13_000),
+    formula("tfaw", &[8], 20, 21_000),
+    formula("tfaw", &[16], 28, 30_000),
+    formula("twr", ALL, 0, 15_000),
+    formula("twtr_s", ALL, 2, 2500),
+    formula("twtr_l", ALL, 4, 7500),
+    formula("trtp", ALL, 4, 7500),
+];
+
+/// JESD79-5, DDR5-4800. A write to an x4 chip may need an internal read-modify-write: tCCD_L_WR.
+/// Full writes to wider chips need none: tCCD_L_WR2.
+const DDR5: &[Formula] = &[
+    formula("tccd_s", ALL, 8, 0),
+    formula("tccd_l", ALL, 8, 5000),
+    formula("tccd_l_wr", &[4], 32, 20_000),
+    formula("tccd_l_wr", &[8, 16], 16, 10_000),
+    formula("trrd_s", ALL, 8, 0),
+    formula("trrd_l", ALL, 8, 5000),
+    formula("tfaw", &[8], 32, 13_333),
+    formula("twr", ALL, 0, 30_000),
+    formula("twtr_s", ALL, 4, 2500),
+    formula("twtr_l", ALL, 16, 10_000),
+    formula("trtp", ALL, 12, 7500),
+];
+
+#[test]
+fn times_are_those_of_the_standards_formulas_for_the_chips_width() {
+    for (name, width, formulas) in [
+        ("ddr3-1333", 8, DDR3),
+        ("ddr4-2400", 8, DDR4_FORMULAS),
+        ("ddr5-4800", 8, DDR5),
+    ] {
+        let memory = Memory::named(name).unwrap();
+        let (tck, clocks) = (memory.timings.tck, memory.timings.in_clocks());
+        for formula in formulas.iter().filter(|one| one.widths.contains(&width)) {
+            let mut fields = Timings::FIELDS.iter();
+            let field = fields.find(|field| field.name == formula.field).unwrap();
+            let expected = rounded(formula.ps, tck, memory.standard).max(formula.clocks);
+            let found = (field.get)(&clocks) / tck;
+            assert_eq!(found, expected, "{name}, {}", formula.field);
         }
     }
 }
