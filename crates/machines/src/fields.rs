@@ -18,6 +18,8 @@ pub(crate) struct Leaf<'t, 'i> {
 #[derive(Debug, Clone, Copy)]
 enum Holds {
     Whole(u64, u64),
+    /// One of these numbers.
+    Numbers(&'static [u64]),
     Flag,
     Text,
     Words(&'static [&'static str]),
@@ -77,6 +79,9 @@ const fn counters(known: Known) -> Known {
 /// see.
 const CPUS: [&str; 4] = ["cortex-a53", "cortex-a72", "cortex-a76", "neoverse-n1"];
 
+/// An address bit chooses between two channels, so only powers of two use all of them.
+const CHANNELS: [u64; 5] = [1, 2, 4, 8, 16];
+
 const REPLACEMENTS: [&str; 2] = ["lru", "random"];
 
 /// A microsecond in ps: longer than any delay between a core and its memory.
@@ -109,7 +114,7 @@ const KNOWN: &[Known] = &[
     of("name", Holds::Text),
     times(optional(of("emulated_as", Holds::Words(&CPUS)))),
     times(of("memory.name", Holds::Text)),
-    times(optional(whole("memory.channels", 1, 16))),
+    times(optional(of("memory.channels", Holds::Numbers(&CHANNELS)))),
     times(whole("machine.cores", 1, 32)),
     whole("machine.line_bytes", 16, 4096),
     times(whole("machine.memory_bytes", 1 << 20, 1 << 36)),
@@ -226,6 +231,7 @@ impl Holds {
             Self::Whole(min, max) => {
                 number(value).is_some_and(|number| (min..=max).contains(&number))
             }
+            Self::Numbers(numbers) => number(value).is_some_and(|number| numbers.contains(&number)),
             Self::Flag => value.as_bool().is_some(),
             Self::Text => value.as_str().is_some_and(|text| !text.is_empty()),
             Self::Words(words) | Self::Pages(words) => {
@@ -246,6 +252,10 @@ impl Holds {
         match self {
             Self::Whole(min, max) if min == max => format!("has to be {min}"),
             Self::Whole(min, max) => format!("has to be a whole number from {min} to {max}"),
+            Self::Numbers(numbers) => {
+                let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
+                format!("has to be one of {}", numbers.join(", "))
+            }
             Self::Flag => "has to be true or false".into(),
             Self::Text => "has to be a text".into(),
             Self::Words(words) => format!("has to be one of {}", words.join(", ")),
@@ -280,6 +290,7 @@ pub(crate) fn judge(text: &str, leaves: &[Leaf], halves: &[Half]) -> Vec<Fault> 
                     Some(Holds::Whole(min, max)) => {
                         format!("has to be [LEAST, MOST] between {min} and {max}")
                     }
+                    Some(Holds::Numbers(_)) => "cannot be fitted".into(),
                     _ => "is not a number of a platform: name one by its path, in quotes".into(),
                 };
                 faults.push(Fault::at(text, *at, path, why));
@@ -427,6 +438,7 @@ pub fn refuses(path: &str, value: u64) -> Option<String> {
     let known = KNOWN.iter().find(|known| known.path == path)?;
     match known.holds {
         Holds::Whole(min, max) if !(min..=max).contains(&value) => Some(known.holds.what()),
+        Holds::Numbers(numbers) if !numbers.contains(&value) => Some(known.holds.what()),
         _ => None,
     }
 }

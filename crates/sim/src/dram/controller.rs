@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::channel::Channel;
 use super::command::{Observer, Silent};
 use super::mapping::{AddressMap, MappingError};
-use super::memory::{Memory, Organisation, Timings};
+use super::memory::{Field, Memory, Organisation, Timings};
 use super::statistics::Statistics;
 use crate::main_memory::{Arrival, Done, MainMemory, NEVER_PS, to_next_event};
 
@@ -85,8 +85,20 @@ pub enum ControllerError {
         /// The largest allowed value.
         max: u64,
     },
+    /// A figure of the organisation is no power of two.
+    #[error("{name} is {found}: has to be a power of two from {min} to {max}")]
+    PowerOfTwo {
+        /// The figure.
+        name: &'static str,
+        /// Its value.
+        found: u64,
+        /// The smallest allowed value.
+        min: u64,
+        /// The largest allowed value.
+        max: u64,
+    },
     /// The address mapping does not match the organisation.
-    #[error("the address mapping: {0}")]
+    #[error("the address mapping")]
     Mapping(#[from] MappingError),
 }
 
@@ -95,6 +107,42 @@ pub struct Controller<O = Silent> {
     map: AddressMap,
     channels: Vec<Channel>,
     observer: O,
+}
+
+impl ControllerSettings {
+    /// Checks all settings, also those that limit each other.
+    ///
+    /// # Errors
+    /// The first setting that is out of its range.
+    pub fn check(&self) -> Result<(), ControllerError> {
+        in_range("read_depth", self.read_depth as u64, 1, 1024)?;
+        let depth = self.write_depth as u64;
+        in_range("write_depth", depth, 1, 1024)?;
+        let high = self.write_high as u64;
+        in_range("write_high", high, 1, depth)?;
+        in_range("write_low", self.write_low as u64, 0, high - 1)?;
+        let most = u64::from(u32::MAX);
+        in_range("writes_per_drain", self.writes_per_drain.into(), 1, most)?;
+        in_range("reads_per_turn", self.reads_per_turn.into(), 1, most)?;
+        in_range("write_idle_ps", self.write_idle_ps, 0, MAX_IDLE_PS)
+    }
+}
+
+fn fields_in_range<T>(fields: &[Field<T>], all: &T) -> Result<(), ControllerError> {
+    for field in fields {
+        let Field { name, min, max, .. } = *field;
+        let found = (field.get)(all);
+        in_range(name, found, min, max)?;
+        if field.power_of_two && !found.is_power_of_two() {
+            return Err(ControllerError::PowerOfTwo {
+                name,
+                found,
+                min,
+                max,
+            });
+        }
+    }
+    Ok(())
 }
 
 fn in_range(name: &'static str, found: u64, min: u64, max: u64) -> Result<(), ControllerError> {
@@ -129,22 +177,8 @@ impl<O: Observer> Controller<O> {
         settings: &ControllerSettings,
         observer: O,
     ) -> Result<Self, ControllerError> {
-        for field in Organisation::FIELDS {
-            in_range(
-                field.name,
-                (field.get)(&memory.organisation),
-                field.min,
-                field.max,
-            )?;
-        }
-        for field in Timings::FIELDS {
-            in_range(
-                field.name,
-                (field.get)(&memory.timings),
-                field.min,
-                field.max,
-            )?;
-        }
+        fields_in_range(Organisation::FIELDS, &memory.organisation)?;
+        fields_in_range(Timings::FIELDS, &memory.timings)?;
         in_range(
             "burst_length",
             memory.organisation.burst_length,
@@ -153,21 +187,7 @@ impl<O: Observer> Controller<O> {
         )?;
         let banks = memory.organisation.banks_per_channel();
         in_range("banks of a channel", banks, 1, 64)?;
-        in_range("read_depth", settings.read_depth as u64, 1, 1024)?;
-        let depth = settings.write_depth as u64;
-        in_range("write_depth", depth, 1, 1024)?;
-        in_range("write_high", settings.write_high as u64, 1, depth)?;
-        let high = settings.write_high as u64;
-        in_range("write_low", settings.write_low as u64, 0, high - 1)?;
-        let most = u64::from(u32::MAX);
-        in_range(
-            "writes_per_drain",
-            settings.writes_per_drain.into(),
-            1,
-            most,
-        )?;
-        in_range("reads_per_turn", settings.reads_per_turn.into(), 1, most)?;
-        in_range("write_idle_ps", settings.write_idle_ps, 0, MAX_IDLE_PS)?;
+        settings.check()?;
         Ok(Self {
             map: AddressMap::new(&memory.organisation, &memory.mapping)?,
             channels: (0..memory.organisation.channels as usize)

@@ -184,6 +184,33 @@ fn what_does_not_go_together_is_named() {
 }
 
 #[test]
+fn channels_that_no_address_bit_chooses_are_refused() {
+    let name = "name = \"lpddr2-900\"";
+    let line = line_of(name) + 1;
+    for channels in [3, 6, 12, 0, 32] {
+        let text = PI.replace(name, &format!("{name}\nchannels = {channels}"));
+        assert_eq!(
+            faults(&text),
+            [format!(
+                "board.toml line {line}, memory.channels: has to be one of 1, 2, 4, 8, 16"
+            )]
+        );
+    }
+    for channels in [1, 2, 4, 8, 16] {
+        let text = PI.replace(name, &format!("{name}\nchannels = {channels}"));
+        assert!(Platform::parse(Path::new("board.toml"), &text).is_ok());
+    }
+    let pi = Platform::find("raspberry-pi-3").unwrap();
+    let mut memory = pi.memory().unwrap();
+    memory.organisation.channels = 3;
+    let error = Controller::new(&memory, &pi.controller).err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "channels is 3: has to be a power of two from 1 to 64"
+    );
+}
+
+#[test]
 fn a_number_is_read_and_changed_by_its_path() {
     let pi = Platform::find("raspberry-pi-3").unwrap();
     let changed = pi.with("machine.shared.cache.ways", 8);
