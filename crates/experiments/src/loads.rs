@@ -62,7 +62,7 @@ pub fn spread(
     for load in loads {
         platform
             .workload(&load.workload, bytes, 0)
-            .map_err(|error| Error::BadInput(format!("{option}: {error}")))?;
+            .map_err(|error| Error::BadInput(format!("{option}: {}", error.with_causes())))?;
         for core in load.cores.iter() {
             if core > last {
                 return bad(format!(

@@ -33,7 +33,7 @@ pub struct Simulated {
 
 impl From<PlatformError> for Error {
     fn from(error: PlatformError) -> Self {
-        Self::BadInput(error.to_string())
+        Self::BadInput(error.with_causes())
     }
 }
 

@@ -40,7 +40,7 @@ impl ModelledMemory {
     /// When there is no such platform, or its file does not say which CPU executes for its cores.
     pub fn find(name: &str) -> Result<Self> {
         let bad = |why: String| Error::BadInput(format!("platform {name}: {why}"));
-        let platform = Platform::find(name).map_err(|error| bad(error.to_string()))?;
+        let platform = Platform::find(name).map_err(|error| bad(error.with_causes()))?;
         let cpu = platform.emulated_as.clone().ok_or_else(|| {
             bad("its file has no `emulated_as`: the CPU that executes in the lab, such as cortex-a53".into())
         })?;

@@ -218,6 +218,12 @@ impl<'t> File<'t> {
         })
     }
 
+    /// Whether the file has a value at this path.
+    #[must_use]
+    pub fn has(&self, path: &str) -> bool {
+        self.places.iter().any(|one| one.0 == path)
+    }
+
     /// Adds an error, at the line of the field `place`.
     pub fn fault(&mut self, place: &str, field: &str, why: impl Into<String>) {
         let at = self.places.iter().find(|one| one.0 == place);

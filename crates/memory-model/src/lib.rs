@@ -233,8 +233,8 @@ fn open(version: u32, config: &str) -> Result<Library, String> {
             "the emulator has version {version} of the interface and the library {VERSION}: build both of one source"
         ));
     }
-    let platform = Platform::find(config).map_err(|error| error.to_string())?;
-    let memory = platform.controller().map_err(|error| error.to_string())?;
+    let platform = Platform::find(config).map_err(|error| error.with_causes())?;
+    let memory = platform.controller().map_err(|error| error.with_causes())?;
     let memory = EmulatedMemory::new(&platform.machine, memory);
     let cpus: Rc<[Cpu]> = (0..platform.machine.cores)
         .map(|core| {

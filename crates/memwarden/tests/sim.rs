@@ -257,6 +257,23 @@ fn what_a_machine_asks_for_is_recorded_replayed_and_walked() {
     assert!(!desk.path("none").exists());
 }
 
+/// A trace has no sizes, so a recorded line is half a line to such a memory.
+#[test]
+fn a_replay_says_if_a_request_is_no_line() {
+    let desk = Desk::new();
+    desk.write("half.toml", DDR4.replace("bus_bits = 64", "bus_bits = 32"));
+    desk.write("my.trace", "R 0\nR 64\n");
+    for (memory, bytes) in [("half.toml", Some(32)), ("ddr4-2400", None)] {
+        let output = desk.sim(&format!("replay my.trace --memory {memory}"));
+        let told = String::from_utf8(output.stderr).unwrap();
+        let note = "note: each request is a burst of this memory, ";
+        assert_eq!(told.contains(note), bytes.is_some(), "{told}");
+        if let Some(bytes) = bytes {
+            assert!(told.contains(&format!("{note}{bytes} bytes\n")), "{told}");
+        }
+    }
+}
+
 #[test]
 fn a_file_is_replaced_only_on_request_and_whole() {
     let desk = Desk::new();
@@ -337,7 +354,7 @@ fn bad_input_gets_one_line_that_names_it() {
         ),
         (
             "replay good.trace --write-depth 8",
-            "write_high is 24: has to be from 1 to 8",
+            "replaying good.trace: the controller: write_high is 24: has to be from 1 to 8\n",
         ),
         (
             "record --platform vax --workload latency@0 -o new",

@@ -13,6 +13,7 @@ use memwarden_machines::{File, Half};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::dram::mapping::AddressMap;
 use crate::dram::{Controller, ControllerError, ControllerSettings, Memory, MemoryError};
 use crate::machine::{Machine, MachineError};
 use crate::main_memory::MainMemory;
@@ -60,6 +61,9 @@ pub struct Work {
     pub xserver_burst_bytes: u64,
 }
 
+/// A cache's line, which the memory moves in one burst.
+const LINE_BYTES: u64 = 64;
+
 /// As large as a buffer can be.
 fn all_at_once() -> u64 {
     1 << 30
@@ -102,10 +106,10 @@ pub enum PlatformError {
     #[error(transparent)]
     File(#[from] memwarden_machines::Error),
     /// Its memory is not available.
-    #[error("memory.name: {0}")]
+    #[error("memory.name")]
     Memory(#[from] MemoryError),
     /// Its controller is not possible.
-    #[error("controller: {0}")]
+    #[error("controller")]
     Controller(#[from] ControllerError),
     /// A workload that the model doesn't have.
     #[error(
@@ -117,11 +121,26 @@ pub enum PlatformError {
         name: String,
     },
     /// A trace that a core cannot replay.
-    #[error("workload trace: {0}")]
+    #[error("workload trace")]
     Trace(#[from] TraceError),
     /// A run that is not possible.
     #[error(transparent)]
     Machine(#[from] MachineError),
+}
+
+/// A message with its causes, in one text.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let messages: Vec<String> = causes.map(ToString::to_string).collect();
+    messages.join(": ")
+}
+
+impl PlatformError {
+    /// Its message with its causes, in one text.
+    #[must_use]
+    pub fn with_causes(&self) -> String {
+        with_causes(self)
+    }
 }
 
 /// The names of the machines that come with the program and can be simulated.
@@ -171,18 +190,18 @@ impl Platform {
         platform.folder = path.parent().unwrap_or(Path::new("")).to_owned();
         platform.check(&mut file);
         file.finish()?;
-        // The errors of the memory and of the controller.
-        platform.controller()?;
         Ok(platform)
     }
 
     /// Each field's own range is checked already; these are the conditions on several fields
     /// together, and those of the simulator alone.
     fn check(&self, file: &mut File) {
+        self.check_memory(file);
+        self.check_controller(file);
         let mut fault = |field: &str, why: String| file.fault(field, field, why);
         let core = &self.machine.core;
-        if self.machine.line_bytes != 64 {
-            fault("machine.line_bytes", "has to be 64".into());
+        if self.machine.line_bytes != LINE_BYTES {
+            fault("machine.line_bytes", format!("has to be {LINE_BYTES}"));
         }
         if self.emulated_as.is_some() && core.l1i.is_none() {
             let why = "needs a table [machine.core.l1i]: the CPU's instruction cache";
@@ -212,6 +231,58 @@ impl Platform {
                 None => fault(path, "there is no such number to fit".into()),
             }
         }
+    }
+
+    /// The memory's own errors, and whether it suits the machine.
+    fn check_memory(&self, file: &mut File) {
+        let name = "memory.name";
+        let memory = match self.memory() {
+            Ok(memory) => memory,
+            Err(error) => {
+                for line in with_causes(&error).lines() {
+                    file.fault(name, name, line);
+                }
+                return;
+            }
+        };
+        let organisation = &memory.organisation;
+        let burst = organisation.burst_bytes();
+        if burst != LINE_BYTES {
+            let why = format!(
+                "a burst of {} moves {burst} bytes: bus_bits / 8 x burst_length has to be a line, {LINE_BYTES} bytes",
+                memory.name
+            );
+            file.fault(name, name, why);
+        }
+        if let Err(error) = AddressMap::new(organisation, &memory.mapping) {
+            let path = "memory.channels";
+            file.fault(path, path, with_causes(&error));
+        }
+        let (bytes, most) = (self.machine.memory_bytes, organisation.capacity_bytes());
+        if bytes > most {
+            let path = "machine.memory_bytes";
+            let why = format!("is {bytes}: has to be at most {most}, the size of its memory");
+            file.fault(path, path, why);
+        }
+    }
+
+    fn check_controller(&self, file: &mut File) {
+        let Err(ControllerError::Range {
+            name,
+            found,
+            min,
+            max,
+        }) = self.controller.check()
+        else {
+            return;
+        };
+        let path = format!("controller.{name}");
+        // A default may be out of a range that another field sets.
+        let limits = ["controller.write_high", "controller.write_depth"];
+        let mut places = std::iter::once(path.as_str()).chain(limits);
+        let place = places.find(|place| file.has(place)).unwrap_or(&path);
+        let why = format!("is {found}: has to be from {min} to {max}");
+        file.fault(place, &path, why);
     }
 
     /// Its memory, with the platform's number of channels.

@@ -54,7 +54,7 @@ impl Replay {
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// The controller is not possible.
-    #[error("the controller: {0}")]
+    #[error("the controller")]
     Controller(#[from] ControllerError),
     /// The trace cannot be read to its end.
     #[error(transparent)]

@@ -172,15 +172,121 @@ fn what_does_not_go_together_is_named() {
     );
     let text = PI.replace("\"controller.row_hit_cap\"", "\"controller.row_hits\"");
     assert!(faults(&text)[0].contains("is not a number of a platform"));
-    let text = PI.replace("write_low = 8", "write_low = 30");
-    assert!(
-        faults(&text)[0].starts_with("controller: write_low is 30"),
-        "{:?}",
-        faults(&text)
-    );
     let text = PI.replace("lpddr2-900", "lpddr2-1");
-    assert!(faults(&text)[0].contains("there is no memory \"lpddr2-1\""));
+    let line = line_of("name = \"lpddr2-900\"");
+    let why =
+        format!("board.toml line {line}, memory.name: there is no memory \"lpddr2-1\"; there are ");
+    assert!(faults(&text)[0].starts_with(&why), "{:?}", faults(&text));
     assert!(faults("name = ")[0].contains("board.toml line 1, syntax"));
+}
+
+#[test]
+fn queues_that_limit_each_other_are_named_with_their_line() {
+    for (from, to, place, why) in [
+        (
+            "write_low = 8",
+            "write_low = 30",
+            "write_low",
+            "write_low: is 30: has to be from 0 to 23",
+        ),
+        (
+            "write_high = 24",
+            "write_high = 40",
+            "write_high",
+            "write_high: is 40: has to be from 1 to 32",
+        ),
+        // The default of 24 is out of the range that write_depth sets.
+        (
+            "write_depth = 32\nrow_hit_cap = 34\nwrite_high = 24",
+            "write_depth = 8\nrow_hit_cap = 34",
+            "write_depth",
+            "write_high: is 24: has to be from 1 to 8",
+        ),
+    ] {
+        assert!(PI.contains(from));
+        let line = line_of(place);
+        assert_eq!(
+            faults(&PI.replace(from, to)),
+            [format!("board.toml line {line}, controller.{why}")]
+        );
+    }
+}
+
+const W3530: &str = include_str!("../../../machines/machines/xeon-w3530.toml");
+
+/// The faults of a Xeon W3530 with its memory changed, and more memory in the machine's table.
+fn faults_of_memory(from: &str, to: &str, bytes: &str) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let ddr3 = include_str!("../../memories/ddr3-1333.toml");
+    assert!(ddr3.contains(from));
+    std::fs::write(folder.path().join("my.toml"), ddr3.replace(from, to)).unwrap();
+    let text = W3530
+        .replace("\"ddr3-1333\"", "\"my.toml\"")
+        .replace("memory_bytes = 2147483648", bytes);
+    let path = folder.path().join("board.toml");
+    let error = Platform::parse(&path, &text).unwrap_err().with_causes();
+    let error = error.replace(&format!("{}/", folder.path().display()), "");
+    error.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_memory_whose_burst_is_no_line_is_refused() {
+    for (bits, bytes) in [(32, 32), (128, 128)] {
+        let bus = format!("bus_bits = {bits}");
+        assert_eq!(
+            faults_of_memory("bus_bits = 64", &bus, "memory_bytes = 1073741824"),
+            [format!(
+                "board.toml line 11, memory.name: a burst of DDR3-1333 moves {bytes} bytes: \
+                 bus_bits / 8 x burst_length has to be a line, 64 bytes"
+            )]
+        );
+    }
+}
+
+/// Each message of a chain has its own text only.
+#[test]
+fn a_memory_file_that_is_wrong_or_missing_is_told_once() {
+    let text = W3530.replace("ddr3-1333", "none.toml");
+    let error = Platform::parse(Path::new("board.toml"), &text).unwrap_err();
+    assert_eq!(
+        error.with_causes(),
+        "board.toml line 11, memory.name: reading none.toml: No such file or directory (os error 2)"
+    );
+    let memory = "memory_bytes = 2147483648";
+    let told = faults_of_memory("bus_bits = 64", "bus_bits = 65", memory);
+    let why = "board.toml line 11, memory.name: my.toml line 16, organisation.bus_bits: is 65: ";
+    assert!(told.len() == 1 && told[0].starts_with(why), "{told:?}");
+    let error = PlatformError::from(ControllerError::Range {
+        name: "write_high",
+        found: 40,
+        min: 1,
+        max: 32,
+    });
+    assert_eq!(
+        error.with_causes(),
+        "controller: write_high is 40: has to be from 1 to 32"
+    );
+}
+
+#[test]
+fn more_memory_than_the_memory_has_is_refused() {
+    let line = W3530
+        .lines()
+        .position(|line| line.starts_with("memory_bytes"));
+    let line = line.unwrap() + 1;
+    let told = faults_of_memory("rows = 32768", "rows = 16384", "memory_bytes = 2147483648");
+    assert_eq!(
+        told,
+        [format!(
+            "board.toml line {line}, machine.memory_bytes: is 2147483648: has to be at most \
+             1073741824, the size of its memory"
+        )]
+    );
+    // Two channels have twice as much.
+    let two = PI
+        .replace("\"lpddr2-900\"", "\"lpddr2-900\"\nchannels = 2")
+        .replace("memory_bytes = 1073741824", "memory_bytes = 2147483648");
+    assert!(Platform::parse(Path::new("board.toml"), &two).is_ok());
 }
 
 #[test]
@@ -208,6 +314,32 @@ fn channels_that_no_address_bit_chooses_are_refused() {
         error.to_string(),
         "channels is 3: has to be a power of two from 1 to 64"
     );
+}
+
+/// The requests of every platform's cores are addresses of its memory.
+#[test]
+fn what_a_platform_requests_is_replayed_on_its_memory() {
+    for name in names() {
+        let platform = Platform::find(name).unwrap();
+        let memory = platform.memory().unwrap();
+        let mut requests = Vec::new();
+        let workloads: Vec<_> = ["latency", "bandwidth:write"]
+            .map(|workload| platform.workload(workload, 8 << 20, 1).unwrap())
+            .into();
+        let hear = |request| requests.push(request);
+        let mut machine = platform.heard_machine(workloads, None, 1, hear).unwrap();
+        machine.advance(200_000_000);
+        drop(machine);
+        let capacity = memory.organisation.capacity_bytes();
+        assert!(requests.iter().all(|request| request.address < capacity));
+        let count = requests.len() as u64;
+        assert!(count > 500, "{name}: {count}");
+        let mut trace = requests.into_iter().map(Ok);
+        let replay =
+            crate::replay::replay(&memory, &platform.controller, &mut trace, true).unwrap();
+        assert_eq!(replay.reads + replay.writes, count, "{name}");
+        assert_eq!(replay.check.unwrap().violation_count, 0, "{name}");
+    }
 }
 
 #[test]

@@ -23,6 +23,8 @@ use crate::verbs::terminal::{Bar, lines, number, table};
 const BETWEEN_STEPS: u64 = 1 << 16;
 /// Longest time that an idle row may stay open, ns: beyond the longest refresh interval.
 const MAX_IDLE_NS: u64 = 1_000_000;
+/// What the memories that come with the program move in a burst, and `sim record` in a request.
+const LINE_BYTES: u64 = 64;
 /// Violations to show.
 const SHOWN: usize = 5;
 
@@ -246,6 +248,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
         print(&serde_json::to_string_pretty(&told)?)?;
     } else {
         print(&text(&figures, check.as_ref()))?;
+        let burst_bytes = memory.organisation.burst_bytes();
+        if burst_bytes != LINE_BYTES {
+            errln!("note: each request is a burst of this memory, {burst_bytes} bytes");
+        }
         errln!("note: {}", speed_text(&speed));
     }
     if violations == 0 {
