@@ -55,14 +55,13 @@ pub fn default_directory(experiment: &str) -> PathBuf {
 }
 
 impl RunFolder {
-    /// Begins the run folder `directory` (none: [`default_directory`]) with the record of the run.
+    /// Begins the run folder `directory` with the record of the run. None is [`default_directory`], or the same with
+    /// `-2`, `-3`, ... if another run has that name.
     ///
     /// # Errors
     /// The folder already exists and may not be replaced, or cannot be written.
     pub fn create(directory: Option<&Path>, run: Run, existing: Existing) -> Result<Self, Error> {
-        let directory =
-            directory.map_or_else(|| default_directory(&run.experiment), Path::to_path_buf);
-        let partial = begin(&directory, existing)?;
+        let (directory, partial) = begin_at(directory, &run.experiment, existing)?;
         let samples = first_files(&partial, &run).inspect_err(|_| {
             // As on a full disk: an empty run folder would be in the way of the next run.
             let _ = fs::remove_dir_all(&partial);
@@ -275,21 +274,53 @@ impl Partial {
         }))
     }
 
-    /// Copies the folder to the `DIR.partial` of `directory` (none: [`default_directory`]), with the record from `self`,
-    /// and reports that on stderr. This imports a run that was made elsewhere (in the lab's guest).
+    /// Copies the folder to the `DIR.partial` of `directory` (none: as for [`RunFolder::create`]), with the record from
+    /// `self`, and reports that on stderr. This imports a run that was made elsewhere (in the lab's guest).
     ///
     /// # Errors
     /// As for [`RunFolder::create`], or a file cannot be copied.
     pub fn adopt(&self, directory: Option<&Path>, existing: Existing) -> Result<PathBuf, Error> {
-        let directory = directory.map_or_else(
-            || default_directory(&self.run.experiment),
-            Path::to_path_buf,
-        );
-        let partial = begin(&directory, existing)?;
+        let (_, partial) = begin_at(directory, &self.run.experiment, existing)?;
         copy_folder(&self.directory, &partial)?;
         write_json(&partial.join("run.json"), &self.run)?;
         tell_incomplete(self.samples.len() as u64, &partial);
         Ok(partial)
+    }
+}
+
+/// Creates the folder of a run that begins: its final path, and its `DIR.partial`.
+fn begin_at(
+    directory: Option<&Path>,
+    experiment: &str,
+    existing: Existing,
+) -> Result<(PathBuf, PathBuf), Error> {
+    let Some(directory) = directory else {
+        return begin_next(&default_directory(experiment));
+    };
+    Ok((directory.into(), begin(directory, existing)?))
+}
+
+/// Creates an empty `DIR.partial` for the first name of `DIR`, `DIR-2`, `DIR-3`, ... that no other run has.
+fn begin_next(first: &Path) -> Result<(PathBuf, PathBuf), Error> {
+    if let Some(parent) = first.parent() {
+        fs::create_dir_all(parent).map_err(|e| Error::io("create", parent, e))?;
+    }
+    let mut number = 1u32;
+    loop {
+        let mut directory = first.as_os_str().to_owned();
+        if number > 1 {
+            directory.push(format!("-{number}"));
+        }
+        let directory = PathBuf::from(directory);
+        let partial = partial_path(&directory)?;
+        match fs::create_dir(&partial) {
+            // A run renames its `DIR.partial` to `DIR`, so `DIR` is free if it is missing after `DIR.partial` is ours.
+            Ok(()) if fs::symlink_metadata(&directory).is_err() => return Ok((directory, partial)),
+            Ok(()) => fs::remove_dir(&partial).map_err(|e| Error::io("remove", &partial, e))?,
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(Error::io("create", &partial, error)),
+        }
+        number += 1;
     }
 }
 
@@ -455,18 +486,14 @@ impl Recorded {
         })
     }
 
-    /// Moves the folder to `directory` (none: [`default_directory`]), with the record and the summary from `self`. This
-    /// imports a run that was made elsewhere (in the lab's guest, on a board). The samples and all other files are
+    /// Moves the folder to `directory` (none: as for [`RunFolder::create`]), with the record and the summary from `self`.
+    /// This imports a run that was made elsewhere (in the lab's guest, on a board). The samples and all other files are
     /// copied unchanged.
     ///
     /// # Errors
     /// As for [`RunFolder::create`], or a file cannot be copied; the source folder is then unchanged.
     pub fn adopt(&self, directory: Option<&Path>, existing: Existing) -> Result<PathBuf, Error> {
-        let directory = directory.map_or_else(
-            || default_directory(&self.run.experiment),
-            Path::to_path_buf,
-        );
-        let partial = begin(&directory, existing)?;
+        let (directory, partial) = begin_at(directory, &self.run.experiment, existing)?;
         copy_folder(&self.directory, &partial)?;
         write_json(&partial.join("run.json"), &self.run)?;
         write_json(&partial.join("summary.json"), &self.summary)?;
