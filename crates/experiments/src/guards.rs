@@ -136,6 +136,8 @@ pub(crate) struct Guards {
     guarding: Guarding,
     /// The session, or the regulator if it has not been started; none if it cannot run here.
     session: Option<Result<Session, Box<dyn Regulator>>>,
+    /// Why it cannot run here.
+    refused: Option<GuardError>,
     /// The self-test's findings.
     self_test: Option<Value>,
 }
@@ -160,6 +162,7 @@ impl Guards {
         Ok(Self {
             guarding,
             session: Some(session),
+            refused: None,
             self_test: None,
         })
     }
@@ -183,6 +186,7 @@ impl Guards {
                     if self.guarding.backend == Backend::Auto && cannot_run_here(&error) =>
                 {
                     summary.note(format!("The cases with a guard were left out: {error}."));
+                    self.refused = Some(error);
                     return Ok(false);
                 }
                 Err(error) => return Err(error),
@@ -191,6 +195,13 @@ impl Guards {
         spec.apply(session.guard())?;
         self.session = Some(Ok(session));
         Ok(true)
+    }
+
+    /// Fails if the guard could not run here: for a run of which all cases need it.
+    pub fn required(&mut self) -> Result<(), Error> {
+        self.refused
+            .take()
+            .map_or(Ok(()), |reason| Err(reason.into()))
     }
 
     /// The guard of a case with these settings; a guard whose budgets are lifted is not part of it.

@@ -92,8 +92,8 @@ struct Running {
 /// Runs the experiment and writes its run folder.
 ///
 /// # Errors
-/// When a setting makes no sense here, the task or a load fails, the guard refuses, or the run is interrupted; what was
-/// measured is then in `DIR.partial`.
+/// When a setting makes no sense here, the task or a load fails, the guard refuses or all cases need one that cannot run
+/// here, or the run is interrupted; what was measured is then in `DIR.partial`.
 pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), Error> {
     let mut config = fitted(config)?;
     let load_memory = config.usual_load_memory(&Root::system());
@@ -148,6 +148,9 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
                 outcome?;
             }
         }
+    }
+    if cases.is_empty() {
+        guards.required()?;
     }
     steps.end();
     summary.whole.self_test = guards.end()?;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Commands of `realtime` and `periodic` and their expected output. No time is judged here.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -231,6 +233,52 @@ fn what_cannot_run_is_said_in_one_line() {
     let said = String::from_utf8(empty.stderr).unwrap();
     assert!(!empty.status.success());
     assert!(said.contains("apt-get install xvfb xterm"), "{said}");
+}
+
+/// A guard that this user may not start, for all cases.
+#[test]
+fn a_run_of_which_no_case_can_be_measured_gives_the_reason_and_replaces_nothing() {
+    if !has_two_cpus() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
+    let out = folder.path().join("run");
+    let as_nobody = |more: &[&str]| {
+        let mut command = Command::new(MEMWARDEN);
+        command.args(short(&out, more)).current_dir(folder.path());
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        command.output()
+    };
+    let first = match as_nobody(&["--guard", "none"]) {
+        Ok(output) => output,
+        Err(error) => {
+            println!("skipped: user nobody cannot run the program: {error}");
+            return;
+        }
+    };
+    assert!(first.status.success(), "{first:?}");
+    let read = || ["run.json", "samples.csv"].map(|name| std::fs::read(out.join(name)).unwrap());
+    let before = read();
+    let refused = as_nobody(&["--guard", "600,600", "--replace"]).unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success(), "{said}");
+    assert!(said.contains("this needs root"), "{said}");
+    assert_eq!(read(), before);
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        1,
+        "{said}"
+    );
+    // Beside a case that can be measured, the guarded ones are left out with the same reason.
+    let both = as_nobody(&["--guard", "none", "--guard", "600,600", "--replace"]).unwrap();
+    let summary = String::from_utf8_lossy(&both.stdout);
+    assert!(
+        summary.contains("were left out") && summary.contains("needs root"),
+        "{both:?}"
+    );
 }
 
 /// Processes whose command line contains `mark`.

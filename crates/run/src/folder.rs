@@ -139,12 +139,16 @@ impl RunFolder {
     /// Writes the record (with its end) and the summary, renames the folder, and returns its path.
     ///
     /// # Errors
-    /// A file cannot be written, and the folder stays as `DIR.partial`; or `DIR.partial` is no longer this run's.
+    /// A file cannot be written, and the folder stays as `DIR.partial`; the run has no sample, and `DIR` stays as it was;
+    /// or `DIR.partial` is no longer this run's.
     pub fn finish<W: Whole>(mut self, summary: &Summary<W>) -> Result<PathBuf, Error> {
         self.flush()?;
         if !self.is_ours() {
             self.finished = true;
             return Err(Error::Taken(self.partial.clone()));
+        }
+        if self.appended == 0 {
+            return Err(Error::NoSamples(self.directory.clone()));
         }
         self.run.ended = Some(now_rfc3339());
         write_json(&self.partial.join("run.json"), &self.run)?;

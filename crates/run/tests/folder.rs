@@ -193,10 +193,15 @@ fn an_interrupted_run_leaves_its_samples() {
         .unwrap()
         .to_string();
     assert!(error.contains("left from an interrupted run"), "{error}");
-    RunFolder::create(Some(&directory), run(), Existing::Replace)
-        .unwrap()
-        .finish(&summary())
-        .unwrap();
+    let mut folder = RunFolder::create(Some(&directory), run(), Existing::Replace).unwrap();
+    folder.append_all(&samples()).unwrap();
+    folder.finish(&summary()).unwrap();
+    // A run that measured nothing replaces nothing.
+    let empty = RunFolder::create(Some(&directory), run(), Existing::Replace).unwrap();
+    let error = empty.finish(&summary()).unwrap_err().to_string();
+    assert!(error.ends_with("the run measured nothing"), "{error}");
+    assert_eq!(Recorded::read(&directory).unwrap().samples, samples());
+    assert!(!partial.exists());
 }
 
 #[test]
@@ -467,7 +472,9 @@ fn a_place_is_checked_as_a_run_would_and_left_as_it_is() {
     assert_eq!(both(), [true, true]);
     // A complete run.
     let create = || RunFolder::create(Some(&directory), run(), Existing::Replace).unwrap();
-    create().finish(&summary()).unwrap();
+    let mut folder = create();
+    folder.append_all(&samples()).unwrap();
+    folder.finish(&summary()).unwrap();
     assert_eq!(both(), [false, true]);
     fs::remove_dir_all(&directory).unwrap();
     // An empty partial, one with a sample, and another folder.
