@@ -126,9 +126,10 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
             }
         }
         let guard = guards.of(plan.guard.as_ref());
-        let measured = measure(&config, plan, guard, interrupt)?;
-        folder.append_all(&samples(&config, plan, &measured))?;
-        folder.flush()?;
+        let measured = measure(&config, plan, guard, interrupt, |repeat, measured| {
+            folder.append_all(&samples(&config, plan, repeat, measured))?;
+            Ok(folder.flush()?)
+        })?;
         results.insert(index, measured);
     }
     steps.end();
@@ -174,29 +175,27 @@ fn fitted(config: &Config) -> Result<(Config, Vec<String>), Error> {
     Ok((config, placement))
 }
 
-/// Raw samples of one case.
-fn samples(config: &Config, plan: &Plan, measured: &Measured) -> Vec<Sample> {
+/// Raw samples of one repeat of a case.
+fn samples(config: &Config, plan: &Plan, repeat: u32, measured: &Measured) -> Vec<Sample> {
     let name = plan.name();
     let (metric, unit) = config.victim.metric();
     let cpu = |cpu: usize| u32::try_from(cpu).unwrap_or(u32::MAX);
     let mut rows = Vec::new();
-    for (repeat, victim) in (0..).zip(&measured.victim) {
-        for value in victim {
-            rows.push(
-                Sample::new(&name, repeat, "victim", metric, unit, *value)
-                    .on_cpu(cpu(config.victim_cpu)),
-            );
-        }
-        for aggressor in &measured.aggressors {
-            let value = aggressor.mib_s.get(repeat as usize).copied();
-            rows.push(
-                Sample::new(&name, repeat, "aggressor", "mib_s", "MiB/s", value)
-                    .on_cpu(cpu(aggressor.cpu)),
-            );
-        }
-        let Some(guarded) = measured.guarded.get(repeat as usize) else {
-            continue;
-        };
+    let at = repeat as usize;
+    for value in measured.victim.get(at).into_iter().flatten() {
+        rows.push(
+            Sample::new(&name, repeat, "victim", metric, unit, *value)
+                .on_cpu(cpu(config.victim_cpu)),
+        );
+    }
+    for aggressor in &measured.aggressors {
+        let value = aggressor.mib_s.get(at).copied();
+        rows.push(
+            Sample::new(&name, repeat, "aggressor", "mib_s", "MiB/s", value)
+                .on_cpu(cpu(aggressor.cpu)),
+        );
+    }
+    if let Some(guarded) = measured.guarded.get(at) {
         for (&core, &share) in &guarded.throttled_share {
             rows.push(
                 Sample::new(&name, repeat, "guard", "throttled_share", "1", share)

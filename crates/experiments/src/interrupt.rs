@@ -25,6 +25,9 @@ pub struct Interrupt {
     came: Arc<AtomicBool>,
     /// The number of the last signal that this instance caught; 0 if none.
     signal: Arc<AtomicUsize>,
+    /// Checks left before it acts as if a signal had come; 0 for no limit.
+    #[cfg(test)]
+    checks: Arc<AtomicUsize>,
 }
 
 impl Interrupt {
@@ -105,11 +108,25 @@ impl Interrupt {
         After(self.clone(), steps)
     }
 
+    /// Acts as if a signal had come before the check after `checks` of them.
+    #[cfg(test)]
+    pub(crate) fn after_checks(checks: usize) -> Self {
+        let interrupt = Self::default();
+        interrupt.checks.store(checks + 1, Ordering::Relaxed);
+        interrupt
+    }
+
     /// Fails if a signal came.
     ///
     /// # Errors
     /// [`Error::Interrupted`] if a signal came.
     pub fn check(&self) -> Result<(), Error> {
+        #[cfg(test)]
+        if self.checks.load(Ordering::Relaxed) > 0
+            && self.checks.fetch_sub(1, Ordering::Relaxed) == 1
+        {
+            self.set();
+        }
         if self.came() {
             Err(Error::Interrupted)
         } else {

@@ -69,13 +69,15 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
     for plan in &plans {
         let walk = config.walk(plan.access, plan.locality);
         let mut runs: Vec<Taken> = Vec::new();
-        for _ in 0..config.repeat {
+        for repeat in 0..config.repeat {
             steps.next(&plan.name());
-            runs.push(bench.run(plan, &walk, &mut counter)?);
+            let run = bench.run(plan, &walk, &mut counter)?;
+            folder.append_all(&figures::samples(plan, repeat, &run, pinned.cpu, base_ns))?;
+            folder.flush()?;
+            runs.push(run);
         }
         let modelled = modelled(config, &counter, plan, &walk, &runs, interrupt)?;
         speed.add(modelled.as_ref());
-        folder.append_all(&figures::samples(plan, &runs, pinned.cpu, base_ns))?;
         folder.append_all(&figures::modelled_samples(plan, modelled.as_ref()))?;
         folder.flush()?;
         let mut case = figures::case(config, plan, &walk, &runs, modelled.as_ref());
@@ -266,5 +268,36 @@ fn remarks(config: &Config, speed: &Speed, summary: &mut Summary) {
             "The kernel gave huge pages to: {}. One fault then brings 2 MiB or more, and the TLB holds much more of the mapping.",
             huge.join("; ")
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupt_keeps_the_walks_before_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("run");
+        let config = Config {
+            flags: vec![Way::ALL[0]],
+            size_bytes: 1 << 20,
+            outer: 16,
+            counters: Counters::Model,
+            platform: "raspberry-pi-3".into(),
+            ..Config::default()
+        };
+        let interrupt = Interrupt::default();
+        let mut after = interrupt.after(1);
+        let ended = run(&config, RunRequest::to(&out, &interrupt, &mut after));
+        assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
+        let samples = out.with_extension("partial").join("samples.csv");
+        let rows = memwarden_run::read_samples(&samples).unwrap();
+        let times: Vec<u32> = rows
+            .iter()
+            .filter(|row| row.role == "walk" && row.metric == "time_ns")
+            .map(|row| row.repeat)
+            .collect();
+        assert_eq!(times, [0]);
     }
 }

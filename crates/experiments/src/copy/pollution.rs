@@ -261,8 +261,9 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
             let title =
                 title::beside_copies(application.name(), &system.to_string(), copy.as_deref());
             steps.next(&title);
-            let (runs, made) = match pair {
-                None => (counted.runs(&mut victim)?, None),
+            let mut runs = Vec::new();
+            let outcome = match pair {
+                None => counted.runs(&mut victim, &mut runs).map(|()| None),
                 Some(pair) => {
                     let repeated = Repeated {
                         operation: pair.operation,
@@ -274,12 +275,15 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
                         bytes: pair.bytes,
                     };
                     let cpu = config.copy_cpu;
-                    let work = || counted.runs(&mut victim);
-                    let (runs, made) = beside(repeated, cpu, session.as_mut(), interrupt, work)?;
-                    (runs, Some(made))
+                    let work = || counted.runs(&mut victim, &mut runs);
+                    let done = beside(repeated, cpu, session.as_mut(), interrupt, work);
+                    done.map(|((), made)| Some(made))
                 }
             };
+            // The runs before an interrupt are written, too. A write after each run would disturb the next one's caches.
             folder.append_all(&samples(&name, &runs, config.application_cpu, base_ns))?;
+            folder.flush()?;
+            let made = outcome?;
             let times: Vec<f64> = runs.iter().map(Run::time).collect();
             let slowdown = ideal.as_ref().map(|ideal| ratio_of_medians(&times, ideal));
             let by_engine = made.filter(|_| *system == System::Dma);
@@ -297,7 +301,6 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
                 ideal = Some(times);
             }
         }
-        folder.flush()?;
     }
     steps.end();
     drop(pinned);
@@ -415,8 +418,8 @@ impl<'a> Counted<'a> {
         self.counting.as_ref().err().map(String::as_str)
     }
 
-    fn runs(&mut self, victim: &mut Victim) -> Result<Vec<Run>, Error> {
-        let mut runs = Vec::new();
+    /// Runs the application; runs before an error are in `runs`.
+    fn runs(&mut self, victim: &mut Victim, runs: &mut Vec<Run>) -> Result<(), Error> {
         for _ in 0..self.count {
             self.interrupt.check()?;
             if let Ok(counting) = &mut self.counting {
@@ -429,7 +432,7 @@ impl<'a> Counted<'a> {
             };
             runs.push(Run::of([begin_ns, end_ns], reading.as_ref()));
         }
-        Ok(runs)
+        Ok(())
     }
 }
 
@@ -561,6 +564,30 @@ mod tests {
         let misses = summary.cases[1].misses.as_ref().unwrap();
         let said = |note: &String| note.starts_with("Cache references and misses could not be");
         assert!(misses.median.is_some() != summary.notes.iter().any(said));
+    }
+
+    #[test]
+    fn an_interrupt_keeps_the_runs_before_it() {
+        let cpus: Vec<usize> = affinity::get().unwrap().iter().collect();
+        let [copy_cpu, application_cpu, ..] = cpus[..] else {
+            return; // one CPU runs no two things at once
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("run");
+        let config = Config {
+            device: cftu::NULL.into(),
+            application: vec!["susan_corners_small".into()],
+            copy_cpu,
+            application_cpu,
+            ..Config::default()
+        };
+        let interrupt = Interrupt::after_checks(1);
+        let ended = run(&config, RunRequest::to(&out, &interrupt, &mut ()));
+        assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
+        let samples = out.with_extension("partial").join("samples.csv");
+        let rows = memwarden_run::read_samples(&samples).unwrap();
+        assert_eq!(rows.len(), 3, "a time and two counts");
+        assert!(rows.iter().all(|row| row.repeat == 0));
     }
 
     #[test]

@@ -78,12 +78,13 @@ pub(super) struct Guarded {
     pub untraced: Option<String>,
 }
 
-/// Measures one case.
+/// Measures one case; `done` is called after each repeat, with its number.
 pub(super) fn measure(
     config: &Config,
     plan: &Plan,
     guard: Option<&dyn Regulator>,
     interrupt: &Interrupt,
+    mut done: impl FnMut(u32, &Measured) -> Result<(), Error>,
 ) -> Result<Measured, Error> {
     let mut measured = Measured::default();
     if let Some((kind, count)) = &plan.aggressors {
@@ -108,6 +109,7 @@ pub(super) fn measure(
             Duration::ZERO
         };
         repeat(config, &mut measured, guard, hold, interrupt)?;
+        done(number - 1, &measured)?;
     }
     Ok(measured)
 }

@@ -100,7 +100,9 @@ pub fn simulate(
             simulated.platform.machine.line_bytes,
             window_ps,
         );
-        folder.append_all(&samples(&config, &case.plan, &measured))?;
+        for (repeat, _) in (0..).zip(ran) {
+            folder.append_all(&samples(&config, &case.plan, repeat, &measured))?;
+        }
         activities.push(ran.iter().map(|ran| ran.activity).sum());
         results.insert(index, measured);
     }

@@ -16,48 +16,52 @@ pub(super) fn times(runs: &[Taken]) -> Vec<f64> {
         .collect()
 }
 
-/// Raw samples of the measured runs.
-pub(super) fn samples(plan: &Plan, runs: &[Taken], cpu: usize, base_ns: u64) -> Vec<Sample> {
+/// Raw samples of one measured run.
+pub(super) fn samples(
+    plan: &Plan,
+    repeat: u32,
+    run: &Taken,
+    cpu: usize,
+    base_ns: u64,
+) -> Vec<Sample> {
     let case = plan.name();
     let cpu = u32::try_from(cpu).unwrap_or(u32::MAX);
     let mut samples = Vec::new();
-    for (repeat, run) in (0..).zip(runs) {
-        let at_ns = run.outcome.begin_ns.saturating_sub(base_ns);
-        let mut add = |role: &str, metric: &str, unit: &str, value: Option<f64>| {
-            let sample = Sample::new(&case, repeat, role, metric, unit, value);
-            samples.push(sample.on_cpu(cpu).at_ns(at_ns));
-        };
-        add("walk", "time_ns", "ns", Some(run.outcome.elapsed_ns as f64));
-        for (name, unit, value) in run.usage.named() {
-            add("walk", name, unit, Some(value as f64));
+    let at_ns = run.outcome.begin_ns.saturating_sub(base_ns);
+    let mut add = |role: &str, metric: &str, unit: &str, value: Option<f64>| {
+        let sample = Sample::new(&case, repeat, role, metric, unit, value);
+        samples.push(sample.on_cpu(cpu).at_ns(at_ns));
+    };
+    add("walk", "time_ns", "ns", Some(run.outcome.elapsed_ns as f64));
+    for (name, unit, value) in run.usage.named() {
+        add("walk", name, unit, Some(value as f64));
+    }
+    let setup = &run.setup;
+    for (metric, unit, value) in [
+        ("map_ns", "ns", setup.map_ns),
+        ("touch_ns", "ns", setup.touch_ns),
+        ("touch_minor_faults", "faults", setup.touch.minor_faults),
+        ("touch_major_faults", "faults", setup.touch.major_faults),
+    ] {
+        add("mapping", metric, unit, Some(value as f64));
+    }
+    if let Some(synced) = &run.synced {
+        let [before, after] = [&synced.before, &synced.after].map(|one| one.took_ns as f64);
+        add("mapping", "msync_before_ns", "ns", Some(before));
+        add("walk", "msync_ns", "ns", Some(after));
+    }
+    if let Some(reading) = &run.reading {
+        for (name, count) in &reading.counts {
+            add("walk", name, "events", *count);
         }
-        let setup = &run.setup;
-        for (metric, unit, value) in [
-            ("map_ns", "ns", setup.map_ns),
-            ("touch_ns", "ns", setup.touch_ns),
-            ("touch_minor_faults", "faults", setup.touch.minor_faults),
-            ("touch_major_faults", "faults", setup.touch.major_faults),
-        ] {
-            add("mapping", metric, unit, Some(value as f64));
-        }
-        if let Some(synced) = &run.synced {
-            let [before, after] = [&synced.before, &synced.after].map(|one| one.took_ns as f64);
-            add("mapping", "msync_before_ns", "ns", Some(before));
-            add("walk", "msync_ns", "ns", Some(after));
-        }
-        if let Some(reading) = &run.reading {
-            for (name, count) in &reading.counts {
-                add("walk", name, "events", *count);
-            }
-            add("walk", "running_share", "1", Some(reading.running_share));
-        }
-        if let Some(rival) = &run.rival {
-            let touched = rival.touched_bytes as f64;
-            add("competitor", "touched_bytes", "bytes", Some(touched));
-            add("competitor", "passes", "passes", Some(rival.passes as f64));
-            let killed = f64::from(u8::from(rival.oom_killed));
-            add("competitor", "oom_killed", "1", Some(killed));
-        }
+        add("walk", "running_share", "1", Some(reading.running_share));
+    }
+    if let Some(rival) = &run.rival {
+        let touched = rival.touched_bytes as f64;
+        add("competitor", "touched_bytes", "bytes", Some(touched));
+        add("competitor", "passes", "passes", Some(rival.passes as f64));
+        let killed = f64::from(u8::from(rival.oom_killed));
+        add("competitor", "oom_killed", "1", Some(killed));
     }
     samples
 }
@@ -253,7 +257,7 @@ mod tests {
         assert!(llc.median.is_none() && llc.note.is_some());
         assert_eq!(case.llc_load_miss_share, None);
         assert!(
-            samples(&plan, &runs, 1, 0)
+            samples(&plan, 2, &runs[2], 1, 0)
                 .iter()
                 .any(|sample| { sample.metric == "LLC-loads" && sample.value.is_none() })
         );

@@ -14,7 +14,7 @@ use super::{Client, Subject, open};
 use crate::pinned::Pinned;
 use crate::request::finished;
 use crate::settings::{check_seed, check_sizes, check_within, not_twice};
-use crate::{Error, RunRequest, Settings};
+use crate::{Error, Interrupt, RunRequest, Settings};
 
 /// The course's transfer sizes, bytes.
 const SIZES: [u64; 5] = [1, 64, 1024, 65_536, 524_288];
@@ -97,21 +97,12 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
     for &size in &config.sizes {
         for (subject, client) in clients.iter() {
             steps.next(&format!("{}, {}", subject.name(), title::size(size)));
-            let (trials, cpu) = match client {
-                Client::Device(device) => {
-                    let mut transfer = Transfer::new(length(size), config.seed);
-                    let mut trials = Vec::new();
-                    for _ in 0..config.repeat {
-                        interrupt.check()?;
-                        trials.push(transfer.trial(device)?);
-                    }
-                    (trials, u32::try_from(pinned.cpu).ok())
-                }
-                Client::InKernel(kernel) => {
-                    interrupt.check()?;
-                    (kernel.throughput(size, config.repeat)?, None)
-                }
+            let mut trials = Vec::new();
+            let cpu = match client {
+                Client::Device(_) => u32::try_from(pinned.cpu).ok(),
+                Client::InKernel(_) => None,
             };
+            let outcome = measure(config, client, size, interrupt, &mut trials);
             for (direction, ns) in [
                 ("write", (|trial| trial.write_ns) as fn(&Trial) -> u64),
                 ("read", |trial| trial.read_ns),
@@ -122,6 +113,8 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
                 summary.cases.push(case);
             }
             folder.flush()?;
+            // The trials before an interrupt are written, too. A write after each trial would take part in the next.
+            outcome?;
         }
     }
     steps.end();
@@ -129,6 +122,30 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
     summary.whole.clock_shortest_ns = Some(shortest_ns);
     remarks(shortest_ns, &mut summary);
     finished(folder, summary)
+}
+
+/// Measures the trials of one size; those before an error are in `trials`.
+fn measure(
+    config: &Config,
+    client: &Client,
+    size: u64,
+    interrupt: &Interrupt,
+    trials: &mut Vec<Trial>,
+) -> Result<(), Error> {
+    match client {
+        Client::Device(device) => {
+            let mut transfer = Transfer::new(length(size), config.seed);
+            for _ in 0..config.repeat {
+                interrupt.check()?;
+                trials.push(transfer.trial(device)?);
+            }
+        }
+        Client::InKernel(kernel) => {
+            interrupt.check()?;
+            *trials = kernel.throughput(size, config.repeat)?;
+        }
+    }
+    Ok(())
 }
 
 fn length(size: u64) -> usize {
@@ -235,6 +252,25 @@ mod tests {
         assert_eq!(back, config);
         assert_eq!(Config::sweep().len(), 20);
         assert_eq!(Config::sweep().last(), SIZES.last());
+    }
+
+    #[test]
+    fn an_interrupt_keeps_the_trials_before_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (out, device) = (folder.path().join("run"), folder.path().join("device"));
+        std::fs::write(&device, [0; 64]).unwrap();
+        let config = Config {
+            device: vec![Subject::Device(device)],
+            sizes: vec![1, 64],
+            ..Config::default()
+        };
+        let interrupt = Interrupt::after_checks(3);
+        let ended = run(&config, RunRequest::to(&out, &interrupt, &mut ()));
+        assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
+        let samples = out.with_extension("partial").join("samples.csv");
+        let rows = memwarden_run::read_samples(&samples).unwrap();
+        let repeats: Vec<u32> = rows.iter().map(|row| row.repeat).collect();
+        assert_eq!(repeats, [0, 1, 2, 0, 1, 2], "three writes and three reads");
     }
 
     #[test]
