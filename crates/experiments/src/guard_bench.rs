@@ -189,8 +189,7 @@ impl Bench<'_> {
 
     /// Writes one sample.
     fn keep(&mut self, sample: &Sample) -> Result<(), Error> {
-        let mut sample = sample.clone();
-        sample.case = self.subject.case(&sample.case);
+        let sample = sample.clone().in_case(self.subject.case(&sample.case));
         Ok(self.folder.append(&sample)?)
     }
 

@@ -150,15 +150,14 @@ mod tests {
             .unwrap()
             .map(Result::unwrap)
             .collect();
-        let back = rows.iter().map(|row| Sample {
-            case: row.get_string(0).unwrap().clone(),
-            repeat: row.get_uint(1).unwrap(),
-            role: row.get_string(2).unwrap().clone(),
-            cpu: row.get_uint(3).ok(),
-            metric: row.get_string(4).unwrap().clone(),
-            unit: row.get_string(5).unwrap().clone(),
-            value: row.get_double(6).ok(),
-            t_ns: row.get_ulong(7).ok(),
+        let back = rows.iter().map(|row| {
+            let text = |column| row.get_string(column).unwrap().clone();
+            let repeat = row.get_uint(1).unwrap();
+            let value = row.get_double(6).ok();
+            let mut sample = Sample::new(text(0), repeat, text(2), text(4), text(5), value);
+            sample.cpu = row.get_uint(3).ok();
+            sample.t_ns = row.get_ulong(7).ok();
+            sample
         });
         assert_eq!(back.collect::<Vec<_>>(), samples);
     }

@@ -475,12 +475,7 @@ impl Recorded {
     /// The folder or a file of it is missing, malformed, or of a schema that this version does not read; each error
     /// is one line that names the file and the place in it.
     pub fn read(directory: &Path) -> Result<Self, Error> {
-        if !directory.is_dir() {
-            return Err(Error::NotAFolder(directory.into()));
-        }
-        let run = read_json(directory, "run.json", schema::RUN, "it is not a run folder")?;
-        let interrupted = "the run was interrupted before its end";
-        let summary = read_json(directory, "summary.json", schema::SUMMARY, interrupted)?;
+        let (run, summary) = Self::read_summary(directory)?;
         let path = present(directory, "samples.csv", "the raw samples are gone")?;
         Ok(Self {
             directory: directory.into(),
@@ -488,6 +483,20 @@ impl Recorded {
             summary,
             samples: read_samples(&path)?,
         })
+    }
+
+    /// Reads run.json and summary.json of a run folder, and no samples: there may be millions.
+    ///
+    /// # Errors
+    /// As for [`Recorded::read`].
+    pub fn read_summary(directory: &Path) -> Result<(Run, Summary), Error> {
+        if !directory.is_dir() {
+            return Err(Error::NotAFolder(directory.into()));
+        }
+        let run = read_json(directory, "run.json", schema::RUN, "it is not a run folder")?;
+        let interrupted = "the run was interrupted before its end";
+        let summary = read_json(directory, "summary.json", schema::SUMMARY, interrupted)?;
+        Ok((run, summary))
     }
 
     /// Moves the folder to `directory` (none: as for [`RunFolder::create`]), with the record and the summary from `self`.

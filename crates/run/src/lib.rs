@@ -31,6 +31,6 @@ pub mod title;
 pub use error::Error;
 pub use folder::{Existing, Partial, Recorded, RunFolder, check_place, default_directory};
 pub use record::{Cache, Host, LabFacts, Run, command_line, now_rfc3339, set_git_revision};
-pub use sample::{COLUMNS, Sample, read_samples};
+pub use sample::{COLUMNS, Sample, Series, read_samples};
 pub use statistics::{Metric, Ratio};
 pub use summary::{Aggressor, Case, Figure, Figures, GuardSettings, Summary, Whole};

@@ -174,9 +174,10 @@ fn fits(config: &Config, clients: &[(Subject, Client)]) -> Result<(), Error> {
 fn samples(case: &str, times_ns: &[f64], cpu: Option<u32>) -> Vec<Sample> {
     (0..)
         .zip(times_ns)
-        .map(|(trial, ns)| Sample {
-            cpu,
-            ..Sample::new(case, trial, "device", "time_ns", "ns", *ns)
+        .map(|(trial, ns)| {
+            let mut sample = Sample::new(case, trial, "device", "time_ns", "ns", *ns);
+            sample.cpu = cpu;
+            sample
         })
         .collect()
 }

@@ -60,10 +60,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
         comparison(&args, a, b)?;
     } else if args.finding {
         for directory in &args.directories {
-            print(&format!(
-                "{}\n",
-                finding(&Recorded::read(directory)?.summary)
-            ))?;
+            let (_, summary) = Recorded::read_summary(directory)?;
+            print(&format!("{}\n", finding(&summary)))?;
         }
     } else if args.json {
         output::write(&printable_json(&as_json(&args.directories)?))?;
@@ -156,12 +154,12 @@ fn embedded(text: &str) -> Schema {
 fn as_json(directories: &[PathBuf]) -> Result<String> {
     let mut all = Vec::new();
     for directory in directories {
-        let recorded = Recorded::read(directory)?;
+        let (run, summary) = Recorded::read_summary(directory)?;
         all.push(Reported {
             directory: directory.clone(),
-            finding: finding(&recorded.summary),
-            run: recorded.run,
-            summary: recorded.summary,
+            finding: finding(&summary),
+            run,
+            summary,
         });
     }
     let printed = match all.len() {
