@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! report.html: one self-contained file.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use memwarden_run::{Recorded, Run};
@@ -125,12 +127,33 @@ fn title_of(runs: &[Recorded]) -> String {
     }
 }
 
+/// Writes a file. If that fails, as on a full disk, the old one stays.
 fn write(path: &Path, text: &str) -> Result<(), Error> {
-    fs::write(path, text).map_err(|source| Error::Io {
+    let is_special = fs::symlink_metadata(path).is_ok_and(|old| !old.is_file());
+    let written = if is_special {
+        // A link, a pipe or a device, such as `--page /dev/stdout`: nothing takes its place.
+        fs::write(path, text)
+    } else {
+        replace(path, text)
+    };
+    written.map_err(|source| Error::Io {
         action: "write",
         path: path.into(),
         source,
     })
+}
+
+/// Writes a plain file beside its place, and renames it.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| *parent != Path::new(""));
+    let mut file = tempfile::Builder::new()
+        .prefix(".memwarden-")
+        // As for any new file; the process's mask applies.
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(parent.unwrap_or(Path::new(".")))?;
+    file.write_all(text.as_bytes())?;
+    file.persist(path)?;
+    Ok(())
 }
 
 fn page(recorded: &Recorded, figures: &[Figure]) -> Result<String, Error> {

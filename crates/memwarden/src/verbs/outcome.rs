@@ -8,23 +8,24 @@ use anyhow::Result;
 use memwarden_run::Summary;
 use memwarden_run::title::printable_line;
 
-/// Writes the report, and prints the result: tables, notes, the report's path and the finding in a sentence; or the
-/// summary as JSON.
+/// Prints the result: tables, notes and the finding in a sentence; or the summary as JSON. Then writes the report, which
+/// may fail (as on a full disk), and prints its path.
 #[cfg(feature = "host")]
 pub fn tell(folder: &Path, summary: &Summary, as_json: bool) -> Result<()> {
+    if as_json {
+        outln!("{}", serde_json::to_string_pretty(summary)?)?;
+    } else {
+        for table in memwarden_report::tables(summary) {
+            outln!("{}", table.to_text(None))?;
+        }
+        notes(summary)?;
+        outln!("{}", memwarden_report::finding(summary))?;
+    }
     let page = memwarden_report::render(&memwarden_run::Recorded::read(folder)?)?;
     if as_json {
-        return outln!("{}", serde_json::to_string_pretty(summary)?);
+        return Ok(());
     }
-    for table in memwarden_report::tables(summary) {
-        outln!("{}", table.to_text(None))?;
-    }
-    notes(summary)?;
-    outln!(
-        "report: {}\n{}",
-        page.display(),
-        memwarden_report::finding(summary)
-    )
+    outln!("report: {}", page.display())
 }
 
 /// A memwarden without the feature `host` prints no tables and writes no report.

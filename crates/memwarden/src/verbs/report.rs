@@ -169,33 +169,26 @@ fn as_json(directories: &[PathBuf]) -> Result<String> {
     Ok(format!("{}\n", serde_json::to_string_pretty(&printed)?))
 }
 
-/// Renders each folder again.
+/// Prints each folder's result, and renders it again. A page that cannot be written keeps no result back; the last such
+/// error is returned, after the others were printed.
 fn again(args: &Args) -> Result<()> {
     let runs = args
         .directories
         .iter()
         .map(|d| Recorded::read(d))
         .collect::<Result<Vec<_>, _>>()?;
-    if args.parquet {
-        for recorded in &runs {
-            parquet(recorded)?;
-        }
-    }
+    let mut failed: Vec<anyhow::Error> = Vec::new();
     for recorded in &runs {
-        let page = render(recorded)?;
-        if args.png {
-            png_of_plots(&recorded.directory)?;
-        }
         if runs.len() == 1 {
             for table in tables(&recorded.summary) {
                 print(&format!("{}\n", table.to_text(width())))?;
             }
         }
-        print(&format!(
-            "{}\nReport: {}\n",
-            finding(&recorded.summary),
-            page.display()
-        ))?;
+        print(&format!("{}\n", finding(&recorded.summary)))?;
+        match files(args, recorded) {
+            Ok(page) => print(&format!("Report: {}\n", page.display()))?,
+            Err(error) => failed.push(error),
+        }
     }
     if runs.len() > 1 {
         print(&format!("\n{}", side_by_side_table(&runs).to_text(width())))?;
@@ -205,7 +198,23 @@ fn again(args: &Args) -> Result<()> {
         side_by_side(&runs, page)?;
         print(&format!("Side by side: {}\n", page.display()))?;
     }
-    Ok(())
+    let last = failed.pop();
+    for error in failed {
+        output::fail(format_args!("{error:#}"));
+    }
+    last.map_or(Ok(()), Err)
+}
+
+/// Writes the files of a folder; returns the page's path.
+fn files(args: &Args, recorded: &Recorded) -> Result<PathBuf> {
+    if args.parquet {
+        parquet(recorded)?;
+    }
+    let page = render(recorded)?;
+    if args.png {
+        png_of_plots(&recorded.directory)?;
+    }
+    Ok(page)
 }
 
 #[cfg(feature = "parquet")]

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Run folders and their reports: results that are printed although the page cannot be written, and samples that are
+//! kept or not needed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use memwarden_platform::affinity;
+use memwarden_run::read_samples;
+use rustix::process::{Pid, Signal, kill_process};
+
+const MEMWARDEN: &str = env!("CARGO_BIN_EXE_memwarden");
+
+/// A copy of a saved run.
+fn saved(name: &str, into: &Path) -> PathBuf {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../report/tests/data");
+    let to = into.join(name);
+    fs::create_dir(&to).unwrap();
+    for file in ["run.json", "summary.json", "samples.csv"] {
+        fs::copy(data.join(name).join(file), to.join(file)).unwrap();
+    }
+    to
+}
+
+fn report(words: &[&str], directories: &[&Path]) -> Output {
+    let mut command = Command::new(MEMWARDEN);
+    command.arg("report").args(words).args(directories);
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// memwarden with a limit on the size of each file that it writes, as on a full disk.
+fn limited(blocks_of_512: u64, words: &[&str]) -> Output {
+    let script = format!("trap '' XFSZ; ulimit -f {blocks_of_512}; exec \"$@\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, "sh", MEMWARDEN]).args(words);
+    command.output().unwrap()
+}
+
+/// All files below a folder.
+fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(files(&path));
+        } else {
+            all.insert(path.clone(), fs::read(path).unwrap());
+        }
+    }
+    all
+}
+
+#[test]
+fn a_page_that_cannot_be_written_keeps_no_result_back() {
+    let temp = tempfile::tempdir().unwrap();
+    let [first, second] = ["interfere", "realtime"].map(|name| saved(name, temp.path()));
+    // Root can write to any folder, but to no file in a folder's place.
+    fs::create_dir(first.join("report.html")).unwrap();
+    let finding = text(&report(&["--finding"], &[&first]).stdout);
+    let one = report(&[], &[&first]);
+    let (out, errors) = (text(&one.stdout), text(&one.stderr));
+    assert_eq!(one.status.code(), Some(1), "{errors}");
+    assert!(out.starts_with("The victim: "), "{out}");
+    assert!(out.ends_with(&finding), "{out}");
+    assert!(errors.contains("report.html"), "{errors}");
+
+    let both = report(&[], &[&first, &second]);
+    let (out, errors) = (text(&both.stdout), text(&both.stderr));
+    assert_eq!(both.status.code(), Some(1), "{errors}");
+    assert!(out.contains(&finding), "{out}");
+    assert!(second.join("report.html").is_file());
+    assert!(out.contains("realtime/report.html"), "{out}");
+}
+
+#[test]
+fn an_experiment_prints_its_result_without_a_page() {
+    let temp = tempfile::tempdir().unwrap();
+    let out = temp.path().join("run");
+    let out = out.to_str().unwrap();
+    let mut words = vec!["realtime", "--no-rt", "--jobs", "20", "--frame", "64K"];
+    words.extend(["--period", "1ms", "--deadline", "1ms", "--settle", "1ms"]);
+    words.extend(["--guard", "none", "--repeat", "1", "--out", out]);
+    if affinity::get().unwrap().len() < 2 {
+        return; // the load needs a CPU of its own
+    }
+    // 16 KiB: enough for the figures, too little for the page.
+    let ended = limited(32, &words);
+    let (printed, errors) = (text(&ended.stdout), text(&ended.stderr));
+    assert_eq!(ended.status.code(), Some(1), "{errors}");
+    assert!(
+        errors.contains("cannot write") || errors.contains("write "),
+        "{errors}"
+    );
+    assert!(Path::new(out).join("summary.json").is_file(), "{errors}");
+    assert!(!Path::new(out).join("report.html").exists());
+    let finding = text(&report(&["--finding"], &[Path::new(out)]).stdout);
+    assert!(printed.ends_with(&finding), "{printed}");
+}
+
+#[test]
+fn a_page_that_cannot_be_written_leaves_the_old_one() {
+    let temp = tempfile::tempdir().unwrap();
+    let directory = saved("interfere", temp.path());
+    assert!(report(&[], &[&directory]).status.success());
+    fs::write(directory.join("report.html"), "the old page").unwrap();
+    let before = files(&directory);
+    let plots = before
+        .iter()
+        .filter(|(path, _)| path.extension().is_some_and(|e| e == "svg"));
+    let largest = plots.map(|(_, bytes)| bytes.len() as u64).max().unwrap();
+    // Room for each plot, and none for the page; then none for a plot.
+    for blocks in [largest / 512 + 2, 1] {
+        let ended = limited(blocks, &["report", directory.to_str().unwrap()]);
+        assert_eq!(ended.status.code(), Some(1), "{}", text(&ended.stderr));
+        assert!(
+            files(&directory) == before,
+            "{blocks} blocks: a file changed"
+        );
+    }
+}
+
+#[test]
+fn a_link_is_written_through_and_a_new_page_has_the_usual_permissions() {
+    use std::os::unix::fs::PermissionsExt;
+    let temp = tempfile::tempdir().unwrap();
+    let directory = saved("interfere", temp.path());
+    let (page, link) = (directory.join("report.html"), temp.path().join("link.html"));
+    assert!(report(&[], &[&directory]).status.success());
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
+    let usual = temp.path().join("usual");
+    fs::write(&usual, "").unwrap();
+    assert_eq!(mode(&page), mode(&usual));
+    std::os::unix::fs::symlink(&usual, &link).unwrap();
+    let words = ["--page", link.to_str().unwrap()];
+    assert!(report(&words, &[&directory]).status.success());
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(fs::read_to_string(&usual).unwrap().contains("</html>"));
+}
+
+#[test]
+fn a_finding_needs_no_samples() {
+    let temp = tempfile::tempdir().unwrap();
+    let directory = saved("interfere", temp.path());
+    let all = [["--finding"], ["--json"]].map(|words| text(&report(&words, &[&directory]).stdout));
+    fs::write(directory.join("samples.csv"), "no samples").unwrap();
+    let again =
+        [["--finding"], ["--json"]].map(|words| text(&report(&words, &[&directory]).stdout));
+    assert_eq!(again, all);
+    assert!(all[0].contains("slowed down"), "{}", all[0]);
+    assert!(!report(&[], &[&directory]).status.success());
+}
+
+#[test]
+fn an_interrupt_keeps_the_repeats_before_it() {
+    let cpus: Vec<usize> = affinity::get().unwrap().iter().collect();
+    let [victim, aggressor, ..] = cpus[..] else {
+        return; // one CPU has no room for an aggressor
+    };
+    let temp = tempfile::tempdir().unwrap();
+    let partial = temp.path().join("run.partial");
+    let mut child = Command::new(MEMWARDEN)
+        .args(["interfere", "--repeat", "1000000", "--window", "10ms"])
+        .args(["--victim-memory", "64K", "--settle", "1ms"])
+        .args(["--victim-cpu", &victim.to_string()])
+        .args(["--cpus", &aggressor.to_string()])
+        .args(["--out", temp.path().join("run").to_str().unwrap()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Rows of the first case, which does not end.
+    let begun = Instant::now();
+    let rows = || fs::read_to_string(partial.join("samples.csv")).unwrap_or_default();
+    while rows().lines().count() < 4 && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let samples = read_samples(&partial.join("samples.csv")).unwrap();
+    assert!(samples.iter().all(|sample| sample.case == "solo"));
+    let repeats: Vec<u32> = samples.iter().map(|sample| sample.repeat).collect();
+    assert!(
+        repeats.len() >= 3 && repeats[..3] == [0, 1, 2],
+        "{repeats:?}"
+    );
+}
