@@ -95,6 +95,14 @@ impl Colour {
     pub fn nth(n: usize) -> Self {
         Self([2, 3, 4, 1, 0, 5][n % 6])
     }
+
+    /// The n-th colour beside the two with a fixed meaning; there are [`Colour::OTHERS`].
+    pub fn other(n: usize) -> Self {
+        Self(2 + n % Self::OTHERS)
+    }
+
+    /// Colours without a fixed meaning.
+    pub const OTHERS: usize = 4;
 }
 
 /// Meaning of most error bars.

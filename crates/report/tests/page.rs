@@ -307,7 +307,7 @@ fn png_files_or_a_remedy() {
     let temp = tempfile::tempdir().unwrap();
     match png_of_plots(&copy("interfere", &temp)) {
         Ok(files) => {
-            assert_eq!(files.len(), 4);
+            assert_eq!(files.len(), 5);
             assert!(
                 files
                     .iter()

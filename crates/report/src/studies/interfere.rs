@@ -391,10 +391,14 @@ mod charts {
     use crate::Figure;
     use crate::number::{figure, percent, times};
     use crate::plot::{
-        Axis, Bar, BarChart, CI95, Chart, Colour, Group, Line, Point, Reference, XyChart,
+        Axis, Bar, BarChart, CI95, Chart, Colour, Group, Line, Point, Reference, XyChart, places,
     };
 
     pub(crate) fn figures(summary: &Summary, _: &Recorded) -> Vec<Figure> {
+        of(summary)
+    }
+
+    pub(super) fn of(summary: &Summary) -> Vec<Figure> {
         let mut compared = summary.clone();
         compared.cases.retain(|case| !case.is_long());
         let summary = &compared;
@@ -428,7 +432,7 @@ mod charts {
                 let colour = match guards.iter().position(|g| *g == name) {
                     None => Colour::UNGUARDED,
                     Some(0) => Colour::GUARDED,
-                    Some(n) => Colour::nth(n - 1),
+                    Some(n) => Colour::other(n - 1),
                 };
                 (name, colour)
             })
@@ -492,99 +496,95 @@ mod charts {
         )
     }
 
-    /// Slowdown against the number of aggressors: one line for each kind and setting.
-    fn slowdown(summary: &Summary) -> Option<Figure> {
-        let kind_of = |case: &Case| {
-            let first = case.aggressors.first()?.kind.clone();
-            case.aggressors
-                .iter()
-                .all(|a| a.kind == first)
-                .then_some(first)
-        };
-        let mut lines: Vec<(String, bool, Vec<Point>)> = Vec::new();
-        let kinds: Vec<String> =
-            summary
-                .cases
-                .iter()
-                .filter_map(kind_of)
-                .fold(Vec::new(), |mut all, kind| {
-                    if !all.contains(&kind) {
-                        all.push(kind);
-                    }
-                    all
-                });
-        for (setting, _) in settings(summary) {
-            for kind in &kinds {
-                let mut points = Vec::new();
-                for case in summary
-                    .cases
-                    .iter()
-                    .filter(|c| guard_text(c.guard.as_ref()) == setting)
-                {
-                    let alone = case.aggressors.is_empty();
-                    if !alone && kind_of(case).as_ref() != Some(kind) {
-                        continue;
-                    }
-                    let x = case.aggressors.len() as f64;
-                    let Some(y) = case.slowdown.or(if alone && case.guard.is_none() {
-                        Some(1.0)
-                    } else {
-                        None
-                    }) else {
-                        continue;
-                    };
-                    points.push(Point {
-                        x,
-                        y,
-                        interval: case.slowdown_ci95.filter(|_| !alone),
-                    });
-                }
-                points.sort_by(|a, b| a.x.total_cmp(&b.x));
-                lines.push((format!("{kind}, {setting}"), setting == "no guard", points));
+    /// The kinds of aggressors; a case with several has none.
+    fn kind_of(case: &Case) -> Option<&str> {
+        let first = case.aggressors.first()?.kind.as_str();
+        let same = case.aggressors.iter().all(|a| a.kind == first);
+        same.then_some(first)
+    }
+
+    /// Slowdown against the number of aggressors: charts for each kind, with one line for each guard setting.
+    fn slowdown(summary: &Summary) -> Vec<Figure> {
+        let mut kinds: Vec<&str> = Vec::new();
+        for kind in summary.cases.iter().filter_map(kind_of) {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
             }
         }
-        lines.retain(|(_, _, points)| points.iter().any(|p| p.x > 0.0));
-        let mut ticks: Vec<f64> = lines.iter().flat_map(|l| l.2.iter().map(|p| p.x)).collect();
-        ticks.sort_by(f64::total_cmp);
-        ticks.dedup();
-        if ticks.iter().filter(|t| **t > 0.0).count() < 2 {
-            return None;
-        }
-        let mut of_colour = [0usize; 2];
-        let lines = lines
-            .into_iter()
-            .map(|(name, unguarded, points)| {
-                // The first kind of each setting has the setting's colour, further kinds have colours of their own.
-                let n = &mut of_colour[usize::from(unguarded)];
-                let colour = match (*n, unguarded) {
-                    (0, true) => Colour::UNGUARDED,
-                    (0, false) => Colour::GUARDED,
-                    (n, true) => Colour::nth(1 + 2 * (n - 1)),
-                    (n, false) => Colour::nth(2 * (n - 1)),
-                };
-                *n += 1;
-                Line {
-                    name,
-                    colour,
-                    points,
-                }
-            })
+        let settings = settings(summary);
+        let (without, guards): (Vec<_>, Vec<_>) = settings
+            .iter()
+            .partition(|(_, colour)| *colour == Colour::UNGUARDED);
+        // The first guard has a colour of its own; then the others repeat.
+        let (first, more) = guards.split_at(guards.len().min(1 + Colour::OTHERS));
+        let more = more.chunks(Colour::OTHERS);
+        let groups: Vec<Vec<_>> = std::iter::once(first)
+            .chain(more)
+            .map(|group| without.iter().chain(group).copied().collect())
             .collect();
-        Some(Figure::new(
+        let mut figures = Vec::new();
+        for kind in &kinds {
+            for settings in &groups {
+                let lines: Vec<Line> = settings
+                    .iter()
+                    .map(|(setting, colour)| Line {
+                        name: setting.clone(),
+                        colour: *colour,
+                        points: points(summary, kind, setting),
+                    })
+                    .filter(|line| line.points.iter().any(|point| point.x > 0.0))
+                    .collect();
+                let ticks = places(&lines);
+                if ticks.iter().filter(|tick| **tick > 0.0).count() >= 2 {
+                    figures.push(chart(kind, lines, ticks));
+                }
+            }
+        }
+        if figures.len() > 1 {
+            for (n, figure) in (1..).zip(&mut figures) {
+                figure.name += &format!("-{n}");
+            }
+        }
+        figures
+    }
+
+    /// The slowdowns beside aggressors of one kind, under one guard setting.
+    fn points(summary: &Summary, kind: &str, setting: &str) -> Vec<Point> {
+        let mut points = Vec::new();
+        for case in &summary.cases {
+            let alone = case.aggressors.is_empty();
+            if guard_text(case.guard.as_ref()) != setting || !alone && kind_of(case) != Some(kind) {
+                continue;
+            }
+            let unguarded = (alone && case.guard.is_none()).then_some(1.0);
+            if let Some(y) = case.slowdown.or(unguarded) {
+                points.push(Point {
+                    x: case.aggressors.len() as f64,
+                    y,
+                    interval: case.slowdown_ci95.filter(|_| !alone),
+                });
+            }
+        }
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        points
+    }
+
+    fn chart(kind: &str, lines: Vec<Line>, x_ticks: Vec<f64>) -> Figure {
+        Figure::new(
             "slowdown",
             "The victim's median over its median alone.",
             Chart::Xy(XyChart {
-                title: "The victim's slowdown by number of aggressors".into(),
+                title: format!("The victim's slowdown by number of aggressors: {kind}"),
                 x: Axis::new("aggressors", ""),
                 y: Axis::new("slowdown of the victim", "times"),
                 lines,
                 references: vec![Reference::new(1.0, "as fast as alone")],
                 whiskers: CI95,
-                x_ticks: ticks,
+                x_ticks,
                 y_from_data: false,
                 ..XyChart::default()
             }),
-        ))
+        )
     }
 
     fn aggressors(summary: &Summary) -> Option<Figure> {
@@ -691,6 +691,90 @@ mod tests {
         assert_eq!(both[0], format!("{} -", plain[0]));
         assert!(both[1].starts_with("max,30, per bank "), "{both:?}");
         assert!(both[1].contains(" - "), "{both:?}");
+    }
+
+    /// A run of these kinds of aggressors, one to three of each, without a guard and with each of these budgets.
+    #[cfg(feature = "html")]
+    fn run_of(kinds: &[&str], budgets: &[f64]) -> Summary {
+        let mut summary = Summary::new("interfere", "native");
+        let guards = budgets.iter().map(|budget| {
+            Some(GuardSettings {
+                budget_mib_s: vec![None, Some(*budget)],
+                ..GuardSettings::default()
+            })
+        });
+        for guard in std::iter::once(None).chain(guards) {
+            let cases = kinds
+                .iter()
+                .flat_map(|kind| (1..=3).map(move |n| (*kind, n)));
+            for (kind, n) in std::iter::once(("", 0)).chain(cases) {
+                summary.cases.push(Case {
+                    guard: guard.clone(),
+                    victim: Some(Metric::from_samples("latency_ns", &[100.0 * n as f64])),
+                    slowdown: (n > 0).then_some(n as f64),
+                    aggressors: vec![
+                        Aggressor {
+                            kind: kind.into(),
+                            ..Aggressor::default()
+                        };
+                        n
+                    ],
+                    ..Case::default()
+                });
+            }
+        }
+        summary
+    }
+
+    /// The lines of the slowdown charts.
+    #[cfg(feature = "html")]
+    fn slowdown_lines(summary: &Summary) -> Vec<(String, Vec<crate::plot::Line>)> {
+        let figures = charts::of(summary).into_iter();
+        let charts = figures.filter_map(|figure| match figure.chart {
+            crate::plot::Chart::Xy(chart) => Some((figure.name, chart.lines)),
+            _ => None,
+        });
+        charts.collect()
+    }
+
+    #[cfg(feature = "html")]
+    #[test]
+    fn no_two_lines_of_a_slowdown_chart_look_alike() {
+        use crate::plot::Colour;
+
+        let kinds = ["bandwidth:read", "bandwidth:write", "latency"];
+        for guards in 1..=9 {
+            let budgets: Vec<f64> = (1..=guards).map(f64::from).collect();
+            let summary = run_of(&kinds, &budgets);
+            let charts = slowdown_lines(&summary);
+            let names: std::collections::BTreeSet<&String> =
+                charts.iter().map(|(name, _)| name).collect();
+            assert_eq!(names.len(), charts.len(), "{guards} guards");
+            let mut guarded = 0;
+            for (name, lines) in &charts {
+                assert!(lines.len() <= 6, "{name}");
+                // The shape of a mark belongs to its colour.
+                for (n, line) in lines.iter().enumerate() {
+                    let alike = |other: &crate::plot::Line| other.colour == line.colour;
+                    assert!(!lines[..n].iter().any(alike), "{name}: {}", line.name);
+                    let without = line.name == "no guard";
+                    assert_eq!(line.colour == Colour::UNGUARDED, without, "{name}");
+                    if line.colour == Colour::GUARDED {
+                        assert_eq!(line.name, "guard max,1");
+                    }
+                    guarded += usize::from(!without);
+                }
+            }
+            assert_eq!(
+                guarded,
+                kinds.len() * budgets.len(),
+                "each line has a place"
+            );
+        }
+        assert_eq!(
+            slowdown_lines(&run_of(&kinds[..1], &[1.0]))[0].0,
+            "slowdown"
+        );
     }
 
     #[test]
