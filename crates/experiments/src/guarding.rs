@@ -35,7 +35,7 @@ impl GuardSpec {
             _ => "",
         };
         title::guard(
-            &format!("{unit}{}", amounts.join(",")),
+            &format!("{unit}{}", title::budgets(&amounts)),
             self.best_effort.word(),
             self.reclaim,
             self.per_bank,

@@ -66,11 +66,24 @@ impl Plan {
     }
 }
 
+/// The numbers of aggressors: 1, 2, 3, ... up to `all`; of many, 1, 2, 4, 8, ... and `all`.
+fn numbers(all: usize) -> Vec<usize> {
+    if all <= title::FEW_CORES {
+        return (1..=all).collect();
+    }
+    let powers = std::iter::successors(Some(1), |count| Some(count * 2));
+    powers
+        .take_while(|count| *count < all)
+        .chain([all])
+        .collect()
+}
+
 /// All cases: those without a guard first, so that no guard is loaded while they run; the long case last.
 fn plans(config: &Config) -> Result<Vec<Plan>, Error> {
+    let numbers = numbers(config.cpus.len());
     let counts = || {
         let kinds = config.aggressors.iter();
-        kinds.flat_map(|kind| (1..=config.cpus.len()).map(move |count| Some((kind.clone(), count))))
+        kinds.flat_map(|kind| numbers.iter().map(|count| Some((kind.clone(), *count))))
     };
     let guards = config.guard.iter().map(|guard| Some(guard.clone()));
     let long = config.long_case;
@@ -764,6 +777,15 @@ mod tests {
             titles[8],
             "3 \u{d7} bandwidth:fresh-pages, guard 1000,20,20,20, 5 s"
         );
+    }
+
+    #[test]
+    fn many_cpus_are_measured_at_a_few_numbers() {
+        assert_eq!(numbers(3), [1, 2, 3]);
+        assert_eq!(numbers(16).len(), 16);
+        assert_eq!(numbers(17), [1, 2, 4, 8, 16, 17]);
+        assert_eq!(numbers(127), [1, 2, 4, 8, 16, 32, 64, 127]);
+        assert_eq!(numbers(128), [1, 2, 4, 8, 16, 32, 64, 128]);
     }
 
     #[test]

@@ -225,6 +225,68 @@ fn rendering_again_gives_the_same_page() {
     assert_eq!(fs::read(render(&read(&directory)).unwrap()).unwrap(), first);
 }
 
+/// A machine of 128 cores: 34 cases, half of them with a budget for each core.
+#[test]
+fn a_run_of_many_cores_has_a_small_page() {
+    use memwarden_run::studies::interfere::{Case, Core, Summary};
+    use memwarden_run::{Aggressor, GuardSettings, Metric};
+
+    let temp = tempfile::tempdir().unwrap();
+    let mut run = read(&copy("interfere", &temp));
+    let mut summary = Summary::new("interfere", "native");
+    let mut budgets = vec![Some(1000.0)];
+    budgets.resize(128, Some(100.0));
+    let guard = GuardSettings {
+        budget_mib_s: budgets,
+        best_effort: "none".into(),
+        ..GuardSettings::default()
+    };
+    let core = |cpu: u32| Core {
+        cpu,
+        budget_events: Some(if cpu == 0 { 16_384 } else { 1638 }),
+        periods: Some(2500),
+        largest_period_events: Some(1600 + u64::from(cpu)),
+        mean_period_events: Some(1500.25),
+        periods_over_budget: Some(3),
+        throttled_share: Some(0.75),
+        held: Some(true),
+        ..Core::default()
+    };
+    let counts = [1, 2, 4, 8, 16, 32, 64, 127];
+    let kinds = ["bandwidth:read", "bandwidth:write"];
+    let loads = kinds
+        .iter()
+        .flat_map(|kind| counts.map(|count| (*kind, count)));
+    for guard in [None, Some(&guard)] {
+        for (kind, count) in std::iter::once(("", 0)).chain(loads.clone()) {
+            summary.cases.push(Case {
+                name: format!("{kind} x{count}"),
+                guard: guard.cloned(),
+                victim: Some(Metric::from_samples("latency_ns", &[100.0, 101.0, 102.0])),
+                cores: guard.map(|_| (0..128).map(core).collect()),
+                slowdown: Some(1.5),
+                aggressors: (0..count)
+                    .map(|cpu| Aggressor {
+                        cpu,
+                        kind: kind.into(),
+                        mib_s: Some(99.5),
+                        ..Aggressor::default()
+                    })
+                    .collect(),
+                ..Case::default()
+            });
+        }
+    }
+    run.summary = summary.untyped();
+    let printed: usize = memwarden_report::tables(&run.summary)
+        .iter()
+        .map(|table| table.to_text(None).len())
+        .sum();
+    let page = fs::metadata(render(&run).unwrap()).unwrap().len();
+    assert!(page < 1_000_000, "{page} bytes");
+    assert!(printed < 100_000, "{printed} bytes");
+}
+
 #[test]
 fn runs_beside_each_other_share_a_page() {
     let temp = tempfile::tempdir().unwrap();

@@ -71,6 +71,22 @@ pub fn load(kind: Option<&str>, cpus: usize) -> String {
     }
 }
 
+/// Cores of a machine whose budgets and cases are listed one by one.
+pub const FEW_CORES: usize = 16;
+
+/// The budgets of the cores: `1000,100,max`. Of more than [`FEW_CORES`], repeated ones with their number:
+/// `1000, 255 × 100`.
+pub fn budgets(words: &[String]) -> String {
+    if words.len() <= FEW_CORES {
+        return words.join(",");
+    }
+    let runs = words.chunk_by(|a, b| a == b).map(|run| match run.len() {
+        1 => run[0].clone(),
+        count => format!("{count} \u{d7} {}", run[0]),
+    });
+    runs.collect::<Vec<_>>().join(", ")
+}
+
 /// A guard's settings: `1000,100,max, spare sharing, reclaim`. `best_effort` is `none`, `spare` or `proportional`.
 pub fn guard(budgets: &str, best_effort: &str, reclaim: bool, per_bank: bool) -> String {
     let mut text = budgets.to_owned();
@@ -196,13 +212,13 @@ fn plain(value: f64) -> String {
 }
 
 impl GuardSettings {
-    /// The budgets of the cores, MiB/s: `1000,100,max`.
+    /// The [`budgets`] of the cores, MiB/s: `1000,100,max`.
     pub fn budgets_text(&self) -> String {
         let budgets = self.budget_mib_s.iter();
         let words: Vec<_> = budgets
             .map(|budget| budget.map_or_else(|| "max".into(), plain))
             .collect();
-        words.join(",")
+        self::budgets(&words)
     }
 
     /// The settings in a few words: `1000,100,max, spare sharing`.
@@ -327,6 +343,19 @@ mod tests {
             kind: kind.into(),
             ..Aggressor::default()
         }
+    }
+
+    #[test]
+    fn budgets_of_many_cores_are_counted() {
+        let of = |cores: usize| {
+            let mut budgets = vec!["1000".to_owned()];
+            budgets.resize(cores - 1, "100".into());
+            budgets.push("max".into());
+            super::budgets(&budgets)
+        };
+        assert_eq!(of(4), "1000,100,100,max");
+        assert_eq!(of(16).matches(',').count(), 15);
+        assert_eq!(of(256), "1000, 254 \u{d7} 100, max");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! The interference experiment: a victim alone and beside aggressors, without and with a guard.
 
 use memwarden_run::studies::interfere::{Case, Core, Summary};
-use memwarden_run::title::kinds as company;
+use memwarden_run::title::{FEW_CORES, kinds as company};
 use memwarden_run::{GuardSettings, Metric};
 
 use crate::Table;
@@ -325,6 +325,38 @@ fn aggressor_table(summary: &Summary) -> Table {
     table.caption("Mean over the aggressors of a case; MiB/s as MemGuard and IsolBench count them.")
 }
 
+/// The rows of a case: its cores; of many, the worst of each budget, with their number.
+fn shown_cores(case: &Case) -> Vec<(&Core, usize)> {
+    let cores = case.cores.as_deref().unwrap_or_default();
+    if cores.len() <= FEW_CORES {
+        return cores.iter().map(|core| (core, 1)).collect();
+    }
+    let mut shown: Vec<(&Core, usize)> = Vec::new();
+    for core in cores {
+        let of_budget =
+            |(other, _): &&mut (&Core, usize)| other.budget_events == core.budget_events;
+        match shown.iter_mut().find(of_budget) {
+            Some((worst, count)) => {
+                *count += 1;
+                if order(badness(core), badness(worst)).is_gt() {
+                    *worst = core;
+                }
+            }
+            None => shown.push((core, 1)),
+        }
+    }
+    shown
+}
+
+/// Larger for the worse of two cores with the same budget.
+fn badness(core: &Core) -> (bool, Option<u64>, Option<f64>) {
+    (
+        core.held == Some(false),
+        core.largest_period_events,
+        core.mean_period_events,
+    )
+}
+
 fn budget_table(summary: &Summary) -> Table {
     let mut table = Table::new("The budgets: events in a period")
         .words("Beside the victim")
@@ -339,7 +371,12 @@ fn budget_table(summary: &Summary) -> Table {
         .words("held")
         .figures("throttled", "of the time")
         .figures("held back", "of the time");
-    for (case, core) in cores(summary) {
+    let guarded = || summary.cases.iter().filter(|case| case.guard.is_some());
+    let rows = guarded().flat_map(|case| {
+        let cores = shown_cores(case).into_iter();
+        cores.map(move |(core, of)| (case, core, of))
+    });
+    for (case, core, of) in rows {
         let Core {
             cpu,
             budget_events,
@@ -359,7 +396,10 @@ fn budget_table(summary: &Summary) -> Table {
         table.row(vec![
             company(&case.aggressors),
             guard_cell(case.guard.as_ref()),
-            cpu.to_string(),
+            match of {
+                1 => cpu.to_string(),
+                of => format!("{cpu} (worst of {of})"),
+            },
             budget_events.map_or_else(|| "max".into(), |events| count(Some(events))),
             optional(*mean_period_events),
             optional(*worst_second_events),
@@ -376,6 +416,16 @@ fn budget_table(summary: &Summary) -> Table {
         ]);
     }
     table.drop_columns_of(NOT_MEASURED);
+    let many = |case: &Case| {
+        case.cores
+            .as_ref()
+            .is_some_and(|cores| cores.len() > FEW_CORES)
+    };
+    if guarded().any(many) {
+        return table.caption(
+            "Of cores with the same budget, only the worst is shown; summary.json has all.",
+        );
+    }
     table
 }
 
@@ -775,6 +825,31 @@ mod tests {
             slowdown_lines(&run_of(&kinds[..1], &[1.0]))[0].0,
             "slowdown"
         );
+    }
+
+    /// Of 127 cores with one budget and one with another, two rows.
+    #[test]
+    fn of_many_cores_the_worst_of_each_budget_is_shown() {
+        let core = |cpu: u32| Core {
+            cpu,
+            budget_events: Some(if cpu == 0 { 1000 } else { 100 }),
+            largest_period_events: Some(if cpu == 77 { 99 } else { 50 }),
+            held: Some(cpu != 5),
+            ..Core::default()
+        };
+        let rows = |cores: u32| {
+            let mut summary = Summary::new("interfere", "native");
+            summary.cases.push(Case {
+                guard: Some(GuardSettings::default()),
+                cores: Some((0..cores).map(core).collect()),
+                ..Case::default()
+            });
+            let rows = budget_table(&summary).rows;
+            let cpus = rows.into_iter().map(|row| row[2].clone());
+            cpus.collect::<Vec<_>>()
+        };
+        assert_eq!(rows(16).len(), 16);
+        assert_eq!(rows(128), ["0", "5 (worst of 127)"]);
     }
 
     #[test]
