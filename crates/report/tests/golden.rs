@@ -1,36 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Compares the reports of saved runs with the expected text.
 
-use std::path::{Path, PathBuf};
+mod saved;
 
 use memwarden_report::compare::{compare, compare_table, differences_table, side_by_side_table};
 use memwarden_report::{Table, finding, notes, tables};
 use memwarden_run::{Case, Figure, Metric, Recorded, Sample, Summary, Whole, statistics, studies};
+use saved::{RUNS, data};
 use serde_json::{Value, json};
-
-fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data")
-        .join(name)
-}
-
-const RUNS: [&str; 15] = [
-    "interfere",
-    "realtime",
-    "bench-guard",
-    "mmap",
-    "mmap-reclaim",
-    "mymem-throughput",
-    "mymem-counter",
-    "mymem-mistakes",
-    "copy-latency",
-    "copy-bandwidth",
-    "copy-pollution",
-    "copy-breakeven",
-    "copy-trace",
-    "plan",
-    "other",
-];
 
 fn saved(name: &str) -> Recorded {
     let mut recorded = Recorded::read(&data(name)).unwrap();

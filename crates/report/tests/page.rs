@@ -2,37 +2,20 @@
 //! Pages and plots are well formed, complete and self-contained.
 #![cfg(feature = "html")]
 
+mod saved;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use memwarden_report::plot::{Bar, Chart, Layout};
 use memwarden_report::{figures, png_of_plots, render, side_by_side};
 use memwarden_run::Recorded;
+use saved::{RUNS, data};
 use tempfile::TempDir;
-
-const RUNS: [&str; 15] = [
-    "interfere",
-    "realtime",
-    "bench-guard",
-    "mmap",
-    "mmap-reclaim",
-    "mymem-throughput",
-    "mymem-counter",
-    "mymem-mistakes",
-    "copy-latency",
-    "copy-bandwidth",
-    "copy-pollution",
-    "copy-breakeven",
-    "copy-trace",
-    "plan",
-    "other",
-];
 
 /// A copy of a saved run.
 fn copy(name: &str, into: &TempDir) -> PathBuf {
-    let from = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data")
-        .join(name);
+    let from = data(name);
     let to = into.path().join(name);
     fs::create_dir(&to).unwrap();
     for file in ["run.json", "summary.json", "samples.csv"] {
