@@ -64,7 +64,7 @@ pub(super) struct Args {
     /// Replace the run folder if it exists
     #[arg(long)]
     replace: bool,
-    /// Limit of each of the lab's machines, boot included; time in which it waits for a core of a busy host does not count
+    /// Limit of each of the lab's machines, boot included; time in which it waits for a core of a busy host does not count [default: 30m]
     #[arg(long, value_name = "TIME", value_parser = parse_limit)]
     timeout: Option<Duration>,
     /// Print the summary as JSON instead of tables
