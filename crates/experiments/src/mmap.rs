@@ -80,19 +80,20 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
         speed.add(modelled.as_ref());
         folder.append_all(&figures::modelled_samples(plan, modelled.as_ref()))?;
         folder.flush()?;
-        let mut case = figures::case(config, plan, &walk, &runs, modelled.as_ref());
+        let lines = summary.whole.l1d_lines;
+        let mut case = figures::case(config, plan, &walk, &runs, modelled.as_ref(), lines);
         // Cases without a competitor come first.
-        let mine = figures::times(&runs);
+        let mine = figures::times_of_its_kind(&runs);
         let alone = times.iter().find(|(other, _): &&(Plan, Vec<f64>)| {
             other.way == plan.way && other.access == plan.access && other.locality == plan.locality
         });
         match alone {
-            Some((_, alone)) => {
+            Some((_, alone)) if !mine.is_empty() => {
                 let slowdown = ratio_of_medians(&mine, alone);
                 (case.slowdown, case.slowdown_ci95) = (slowdown.ratio, slowdown.ci95);
             }
             None if plan.compete == Compete::None => times.push((*plan, mine)),
-            None => {}
+            _ => {}
         }
         summary.cases.push(case);
     }
@@ -134,10 +135,19 @@ fn fits(config: &Config) -> Result<(), Error> {
         // Fails before anything is measured if the directory takes no file.
         Mapped::new(way.0, mapping::page_bytes(), &config.directory())?;
     }
+    let needed = config.memory_bytes();
     match free_memory::free(&Root::system()) {
-        Some(free) if config.size_bytes > free.bytes => Err(Error::BadInput(format!(
-            "--size: {} is more than the {free}",
-            size_text(config.size_bytes)
+        Some(free) if needed > free.bytes => Err(Error::BadInput(format!(
+            "--size: {} is more than the {free}{}",
+            size_text(needed),
+            if needed > config.size_bytes {
+                format!(
+                    ": {} is in memory, so a private mapping of a file there takes its size twice (choose another --dir)",
+                    config.directory().display()
+                )
+            } else {
+                String::new()
+            }
         ))),
         _ => Ok(()),
     }

@@ -32,6 +32,24 @@ pub fn raw_type(root: &Root, cpu: usize) -> Option<u32> {
         .ok()
 }
 
+/// Whether perf's `L1-dcache-load-misses` counts on this CPU the lines that come into the L1D, for loads, stores and
+/// prefetches (L1D.REPLACEMENT), as the kernel programs it on Intel's cores from Sandy Bridge to Ice Lake
+/// (`arch/x86/events/intel/core.c`).
+#[must_use]
+pub fn l1d_misses_are_lines(root: &Root, cpu: usize) -> bool {
+    const CORES: [&str; 6] = [
+        "sandybridge",
+        "ivybridge",
+        "haswell",
+        "broadwell",
+        "skylake",
+        "icelake",
+    ];
+    let name =
+        of_cpu(root, cpu).and_then(|pmu| root.text(&format!("{DEVICES}/{pmu}/caps/pmu_name")));
+    name.is_some_and(|name| CORES.contains(&name.trim()))
+}
+
 /// The PMU that counts raw events on this CPU, and the bits of `config1` or `config2` that its events use.
 #[must_use]
 pub fn field_bits(root: &Root, cpu: usize, field: &str) -> (Option<String>, u64) {
@@ -105,6 +123,20 @@ mod tests {
         assert_eq!(pmus, [core, core, atom, atom, low, None]);
         let types: Vec<_> = (0..6).map(|cpu| raw_type(&root, cpu)).collect();
         assert_eq!(types, [None, None, Some(10), Some(10), Some(11), None]);
+    }
+
+    #[test]
+    fn lines_into_the_l1d_are_counted_on_some_cores() {
+        for (name, lines) in [("skylake\n", true), ("sapphire_rapids\n", false)] {
+            let folder = tempfile::tempdir().unwrap();
+            let caps = folder.path().join(&DEVICES[1..]).join("cpu/caps");
+            std::fs::create_dir_all(&caps).unwrap();
+            std::fs::write(caps.join("pmu_name"), name).unwrap();
+            let root = Root::at(folder.path());
+            assert_eq!(l1d_misses_are_lines(&root, 0), lines, "{name}");
+        }
+        let empty = tempfile::tempdir().unwrap();
+        assert!(!l1d_misses_are_lines(&Root::at(empty.path()), 0));
     }
 
     #[test]

@@ -174,6 +174,12 @@ pub fn span() -> [Access; SPAN_LINES] {
     })
 }
 
+/// The instruction of the loop that accesses a line of a span, as a number from 0: the loop has one for each line of a group.
+#[must_use]
+pub fn instruction(line: usize) -> u64 {
+    (line % STORE_EVERY) as u64
+}
+
 fn stores_to(line: usize) -> bool {
     line % STORE_EVERY == STORE_EVERY - 1
 }

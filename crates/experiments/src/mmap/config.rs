@@ -352,6 +352,14 @@ impl Settings for Config {
     }
 }
 
+/// Whether the files of a directory are in memory only (statfs(2) of tmpfs and ramfs).
+fn is_in_memory(directory: &Path) -> bool {
+    const TMPFS: u32 = 0x0102_1994;
+    const RAMFS: u32 = 0x8584_58f6;
+    let kind = rustix::fs::statfs(directory).map(|one| one.f_type as u32);
+    kind.is_ok_and(|kind| [TMPFS, RAMFS].contains(&kind))
+}
+
 impl Config {
     /// The mappings that are measured.
     #[must_use]
@@ -371,6 +379,16 @@ impl Config {
         } else {
             self.dir.clone()
         }
+    }
+
+    /// The most memory that one of the mappings takes. A private mapping of a file on tmpfs takes it twice: the file's
+    /// pages are memory, and so are the copies that are written.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        let mut copied = self.ways().into_iter();
+        let twice = copied.any(|way| way.0.is_file() && way.0.is_private())
+            && is_in_memory(&self.directory());
+        self.size_bytes.saturating_mul(if twice { 2 } else { 1 })
     }
 
     /// The file of the platform, if it isn't one that comes with the program.
@@ -405,6 +423,37 @@ mod tests {
             assert_eq!(back, config);
         }
         assert_eq!(Config::default().ways(), Way::ALL);
+    }
+
+    #[test]
+    fn private_pages_of_a_file_in_memory_take_its_size_twice() {
+        let shm = Path::new("/dev/shm");
+        if !is_in_memory(shm) {
+            eprintln!("skipped: {} is no tmpfs", shm.display());
+            return;
+        }
+        let way = |file: bool, private: bool| {
+            let mut all = Way::ALL.into_iter();
+            let same = |way: &Way| way.0.is_file() == file && way.0.is_private() == private;
+            all.find(same).unwrap()
+        };
+        let bytes = |way: Way, dir: &Path| {
+            let config = Config {
+                flags: vec![way],
+                dir: dir.into(),
+                size_bytes: 1 << 20,
+                ..Config::default()
+            };
+            config.memory_bytes() >> 20
+        };
+        let proc = Path::new("/proc");
+        let private_file = way(true, true);
+        assert_eq!(
+            [bytes(private_file, shm), bytes(private_file, proc)],
+            [2, 1]
+        );
+        assert_eq!(bytes(way(true, false), shm), 1);
+        assert_eq!(bytes(way(false, true), shm), 1);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use memwarden_cachesim::geometry::PerfEvents;
 use memwarden_cachesim::{Access, Counts, Geometry, Model, PageSize, platforms};
 use memwarden_platform::counters::groups::{Groups, Reading, Times};
 use memwarden_platform::units::size_text;
-use memwarden_platform::{Root, cache, clock, counters, mapping};
+use memwarden_platform::{Root, cache, clock, counters, mapping, pmu};
 use memwarden_run::studies::mmap::{CountedBy, Summary};
 use memwarden_workloads::LINE_BYTES;
 use memwarden_workloads::mapped::{self, Walk};
@@ -67,6 +67,13 @@ impl Counter {
 fn tell_hardware(groups: &Groups, cpu: usize, summary: &mut Summary) {
     let found = counters::probe_on(&[[cpu].into_iter().collect()]).hardware_counters;
     summary.whole.counted_by = Some(CountedBy::Hardware);
+    summary.whole.l1d_lines = pmu::l1d_misses_are_lines(&Root::system(), cpu);
+    if summary.whole.l1d_lines {
+        summary.note(
+            "L1D load misses are all lines brought into the L1D, also for stores and prefetches: perf's event on this \
+             processor counts those.",
+        );
+    }
     summary.whole.hardware_counters = found.map(|count| count as u64);
     if groups.user_only() {
         summary.note("The counters are those of user space only.");
@@ -126,6 +133,7 @@ fn geometry(config: &Config, cpu: usize, summary: &mut Summary) -> Result<Geomet
     }
     let whole = &mut summary.whole;
     whole.counted_by = Some(CountedBy::Model);
+    whole.l1d_lines = geometry.perf_events == PerfEvents::SandyBridge;
     whole.platform = Some(config.platform.clone());
     whole.geometry_text = Some(text);
     whole.geometry = serde_json::to_value(&geometry).ok();
@@ -196,8 +204,16 @@ pub(super) fn model(
     let begin_ns = clock::thread_cpu_ns();
     for place in walk.steps() {
         interrupt.check()?;
+        let start = base + (place * LINE_BYTES) as u64;
         for _ in 0..walk.locality {
-            model.stream(base + (place * LINE_BYTES) as u64, WORD_BYTES, &span);
+            if geometry.stride.is_none() {
+                model.stream(start, WORD_BYTES, &span);
+                continue;
+            }
+            for (line, (distance, access)) in span.iter().enumerate() {
+                let instruction = mapped::instruction(line);
+                model.access_by(instruction, start + distance, WORD_BYTES, *access);
+            }
         }
     }
     let cpu_ns = clock::thread_cpu_ns() - begin_ns;
@@ -212,6 +228,8 @@ pub(super) fn model(
 
 #[cfg(test)]
 mod tests {
+    use memwarden_cachesim::geometry::Stride;
+
     use super::*;
     use crate::mmap::config::Access as Order;
 
@@ -241,6 +259,32 @@ mod tests {
             // Eight pages a span.
             assert_eq!(counts.dtlb.load_misses, 256 * 8);
         }
+    }
+
+    /// Each load instruction of the loop is at a stride of eight lines, within a page.
+    #[test]
+    fn a_stride_prefetcher_observes_the_loops_instructions() {
+        let plain = platforms::named("raspberry-pi-3")
+            .unwrap()
+            .without_prefetchers();
+        let with_stride = Geometry {
+            stride: Some(Stride::ip_based()),
+            ..plain.clone()
+        };
+        let config = Config {
+            size_bytes: 1 << 20,
+            outer: 16,
+            ..Config::default()
+        };
+        let walk = config.walk(Order::Sequential, 1);
+        let [without, with] = [plain, with_stride].map(|geometry| {
+            let told = model(&geometry, &walk, 16, 1 << 30, false, &Interrupt::default());
+            told.unwrap().counts.l1d
+        });
+        assert_eq!(without.prefetches, 0);
+        // 16 spans of 8 pages, each with 8 groups of 7 loads: the last group's stride leaves the page.
+        assert!(with.prefetches > 16 * 8 * 6 * 7, "{with:?}");
+        assert!(with.load_misses < without.load_misses / 4, "{with:?}");
     }
 
     #[test]

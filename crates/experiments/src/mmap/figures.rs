@@ -2,7 +2,7 @@
 //! Samples and figures of the runs.
 
 use memwarden_platform::usage::Usage;
-use memwarden_run::studies::mmap::Case;
+use memwarden_run::studies::mmap::{Case, Competitor as End};
 use memwarden_run::{Metric, Sample};
 use memwarden_workloads::mapped::Walk;
 
@@ -14,6 +14,13 @@ pub(super) fn times(runs: &[Taken]) -> Vec<f64> {
     runs.iter()
         .map(|run| run.outcome.elapsed_ns as f64)
         .collect()
+}
+
+/// The times of the walks that were what they are named: beside a competitor that still ran, or alone.
+pub(super) fn times_of_its_kind(runs: &[Taken]) -> Vec<f64> {
+    let beside = |run: &&Taken| run.rival.as_ref().is_none_or(End::was_beside);
+    let times = runs.iter().filter(beside);
+    times.map(|run| run.outcome.elapsed_ns as f64).collect()
 }
 
 /// Raw samples of one measured run.
@@ -85,6 +92,7 @@ pub(super) fn case(
     walk: &Walk,
     runs: &[Taken],
     modelled: Option<&Modelled>,
+    l1d_lines: bool,
 ) -> Case {
     let huge = runs.iter().map(|run| run.huge_bytes).max().unwrap_or(0);
     let used = |name: &str, of: fn(&Usage) -> u64| {
@@ -138,7 +146,7 @@ pub(super) fn case(
         competitors: (!rivals.is_empty()).then_some(rivals),
         ..Case::default()
     };
-    shares(match modelled {
+    let case = match modelled {
         Some(modelled) => {
             let counts = modelled
                 .counts
@@ -155,7 +163,8 @@ pub(super) fn case(
             }
         }
         None => counted(case, runs),
-    })
+    };
+    shares(case, l1d_lines)
 }
 
 /// Figures of the machine's counters.
@@ -189,15 +198,23 @@ fn counted(case: Case, runs: &[Taken]) -> Case {
     }
 }
 
-/// Miss ratios: misses over accesses.
-fn shares(case: Case) -> Case {
-    let share = |misses: &str, of: &str| {
-        let counts = case.count(misses).zip(case.count(of));
+/// Miss ratios: misses over accesses. Lines that come into the L1D for any access are a share of all accesses.
+fn shares(case: Case, l1d_lines: bool) -> Case {
+    let share_of = |misses: &str, of: Option<f64>| {
+        let counts = case.count(misses).zip(of);
         let counts = counts.filter(|(_, of)| *of > 0.0);
         counts.map(|(misses, of)| misses / of)
     };
+    let share = |misses, of| share_of(misses, case.count(of));
+    let loads = case.count("L1-dcache-loads");
+    let accesses = match l1d_lines {
+        true => loads
+            .zip(case.count("L1-dcache-stores"))
+            .map(|(loads, stores)| loads + stores),
+        false => loads,
+    };
     Case {
-        l1d_load_miss_share: share("L1-dcache-load-misses", "L1-dcache-loads"),
+        l1d_load_miss_share: share_of("L1-dcache-load-misses", accesses),
         l1d_store_miss_share: share("L1-dcache-store-misses", "L1-dcache-stores"),
         l1d_prefetch_miss_share: share("L1-dcache-prefetch-misses", "L1-dcache-prefetches"),
         l2_load_miss_share: share("L2-load-misses", "L2-loads"),
@@ -248,7 +265,7 @@ mod tests {
         let config = Config::default();
         let walk = config.walk(plan.access, plan.locality);
         let runs = [run(1.0, 10.0), run(0.5, 30.0), run(1.0, 20.0)];
-        let case = case(&config, &plan, &walk, &runs, None);
+        let case = case(&config, &plan, &walk, &runs, None, false);
         assert_eq!(case.name, "SHARED file, random, locality 16");
         assert_eq!(case.l1d_load_miss_share, Some(0.02));
         assert_eq!(case.multiplexed, Some(true));

@@ -91,7 +91,8 @@ fn limit_bytes(config: &Config) -> Result<u64, Error> {
         })
     };
     let free = known(free_memory::free(&root).map(|free| free.bytes))?;
-    let limit = free.saturating_sub(known(meminfo(&root, "MemTotal"))? / 10 + config.size_bytes);
+    let limit =
+        free.saturating_sub(known(meminfo(&root, "MemTotal"))? / 10 + config.memory_bytes());
     if limit < mapping::page_bytes() as u64 {
         return Err(Error::BadInput(format!(
             "only {} of memory are free, no more than a competitor leaves: give --compete-limit",

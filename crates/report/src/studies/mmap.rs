@@ -67,34 +67,39 @@ fn compared(summary: &Summary) -> Option<[&Case; 2]> {
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let mut parts = Vec::new();
     if let Some(cases) = compared(summary) {
-        let mut figures = Vec::new();
-        for (shares, what) in [
-            (
-                cases.map(|case| case.l1d_load_miss_share),
-                "of the L1D's loads",
-            ),
-            (cases.map(|case| case.dtlb_load_miss_share), "of the DTLB's"),
-        ] {
-            if let [Some(random), Some(sequential)] = shares {
-                figures.push(format!(
-                    "{} {what} ({} in order)",
-                    percent(random),
-                    percent(sequential)
-                ));
-            }
-        }
-        if !figures.is_empty() {
-            let model = if modelled(summary) {
-                "by the model "
-            } else {
-                ""
+        let both = |shares: [Option<f64>; 2], what: &str| {
+            let [Some(random), Some(sequential)] = shares else {
+                return None;
             };
+            let (random, sequential) = (percent(random), percent(sequential));
+            Some(format!("{random} {what} ({sequential} in order)"))
+        };
+        let l1d = cases.map(|case| case.l1d_load_miss_share);
+        let dtlb = cases.map(|case| case.dtlb_load_miss_share);
+        let figures = match summary.whole.l1d_lines {
+            false => vec![both(l1d, "of the L1D's loads"), both(dtlb, "of the DTLB's")],
+            true => vec![both(dtlb, "of the DTLB's loads")],
+        };
+        let figures: Vec<String> = figures.into_iter().flatten().collect();
+        let model = match modelled(summary) {
+            true => "by the model ",
+            false => "",
+        };
+        if !figures.is_empty() {
             parts.push(format!("at random {model}{} missed", figures.join(" and ")));
+        }
+        if summary.whole.l1d_lines {
+            let lines = both(l1d, "of the accesses");
+            parts.extend(
+                lines.map(|share| format!("at random {model}lines came into the L1D for {share}")),
+            );
         }
         parts.extend(times_as_long(cases));
     }
     let company = || summary.cases.iter().filter(|case| case.competes());
+    // A summary of an earlier version has a slowdown of walks whose competitor was dead, too.
     let worst = company()
+        .filter(|case| case.beside() > 0)
         .filter_map(|case| Some((case.slowdown?, case.slowdown_ci95, case)))
         .filter(|(_, interval, _)| interval.is_none_or(|[low, _]| low > 1.0))
         .max_by(|a, b| a.0.total_cmp(&b.0));
@@ -105,10 +110,21 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
             times(slowdown),
             interval.map_or_else(|| TOO_FEW_RUNS.into(), within)
         )),
-        None if company().any(|case| case.slowdown_ci95.is_some()) => {
+        None if company().any(|case| case.slowdown_ci95.is_some() && case.beside() > 0) => {
             parts.push("no competitor is shown to slow it down".to_owned());
         }
         None => {}
+    }
+    let mut alone_after_all: Vec<&str> = company()
+        .filter(|case| case.beside() == 0 && case.competitors.is_some())
+        .map(|case| case.compete.as_str())
+        .collect();
+    alone_after_all.dedup();
+    if !alone_after_all.is_empty() {
+        parts.push(format!(
+            "a competitor ({}) had always ended before the walk began",
+            alone_after_all.join(", ")
+        ));
     }
     let mapping = compared(summary).map(|cases| cases[0].mapping.clone());
     match (mapping, parts.is_empty()) {
@@ -230,6 +246,10 @@ fn shares(summary: &Summary) -> Table {
     let known = |case: &&Case| SHARES.iter().any(|(_, share)| share(case).is_some());
     let mut rows = titled("Miss ratios", summary.cases.iter().filter(known));
     for (name, share) in SHARES {
+        let name = match (name, summary.whole.l1d_lines) {
+            ("L1D loads missed", true) => "lines into the L1D",
+            _ => name,
+        };
         rows = rows.figures(name, "", |case| marked(case, share(case).map(percent)));
     }
     let mut table = rows.table();
@@ -279,7 +299,10 @@ fn reasons(case: &Case) -> String {
     }
     if some(&case.minor_faults) {
         if case.private && case.compete == "fork" {
-            reasons.push("walk: copy-on-write of pages shared with the fork");
+            reasons.push(match case.beside() {
+                0 => "walk: first write since the fork, which had ended: the page is no longer shared, and not copied",
+                _ => "walk: copy-on-write of pages shared with the fork",
+            });
         } else if case.file && !case.private && case.msync_before.is_some() {
             reasons.push("walk: msync left the pages clean, and a write marks them dirty");
         }
@@ -355,6 +378,9 @@ fn usage(summary: &Summary) -> Table {
 
 fn competition(summary: &Summary) -> Table {
     let over_alone = |case: &Case, of: fn(&Case) -> &Option<Metric>| {
+        if case.beside() < case.repeats {
+            return "-".into();
+        }
         let same = |other: &&Case| {
             other.mapping == case.mapping
                 && other.access == case.access
@@ -380,6 +406,7 @@ fn competition(summary: &Summary) -> Table {
             over_alone(case, |c| &c.involuntary_switches)
         })
         .figures("completed walks", "", |case| walks(case).to_string())
+        .figures("begun beside it", "", |case| case.beside().to_string())
         .figures("killed by the OOM killer", "competitors", |case| {
             count(case.oom_kills)
         })
@@ -389,8 +416,9 @@ fn competition(summary: &Summary) -> Table {
         })
         .table()
         .caption(
-            "Ratios of medians to the same walk alone; - if that was not measured, or was 0. The competitor's memory is a \
-             median. The kernel kills it first when memory runs out, which is a result.",
+            "Ratios of medians to the same walk alone; - if that was not measured, or was 0, or if a competitor had ended \
+             before its walk began. The competitor's memory is a median. The kernel kills it first when memory runs out, \
+             which is a result.",
         )
 }
 
@@ -405,6 +433,8 @@ pub(crate) use charts::figures;
 
 #[cfg(test)]
 mod tests {
+    use memwarden_run::studies::mmap::Competitor;
+
     use super::*;
 
     fn walk(low: f64, high: f64) -> Case {
@@ -462,6 +492,11 @@ mod tests {
         assert_eq!(reasons(&case), "-", "populated");
         case.minor_faults = some(3.0);
         case.compete = "fork".into();
+        assert!(reasons(&case).contains("the fork, which had ended"));
+        case.competitors = Some(vec![Competitor {
+            passes: 1,
+            ..Competitor::default()
+        }]);
         assert_eq!(
             reasons(&case),
             "walk: copy-on-write of pages shared with the fork"
@@ -473,16 +508,25 @@ mod tests {
 
     #[test]
     fn a_competitor_is_named_only_where_it_slows_the_walk_down_for_certain() {
-        let finding = |interval| {
+        let beside = |passes, interval| {
             let mut summary = Summary::new("mmap", "native");
             summary.cases.push(Case {
                 compete: "fork".into(),
+                competitors: Some(vec![Competitor {
+                    passes,
+                    ..Competitor::default()
+                }]),
                 slowdown: Some(1.2),
                 slowdown_ci95: interval,
                 ..Case::default()
             });
             finding(&summary).unwrap()
         };
+        let finding = |interval| beside(1, interval);
+        assert_eq!(
+            beside(0, Some([1.1, 1.5])),
+            "A competitor (fork) had always ended before the walk began."
+        );
         assert_eq!(
             finding(Some([0.9, 1.5])),
             "No competitor is shown to slow it down."

@@ -20,6 +20,10 @@ pub type Summary = crate::Summary<Whole>;
 pub struct Whole {
     /// Source of the counters: the machine or the model.
     pub counted_by: Option<CountedBy>,
+    /// True if `L1-dcache-load-misses` counts all lines that come into the L1D, for loads, stores and prefetches. Their share is
+    /// then one of loads and stores.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub l1d_lines: bool,
     /// Number of counters that the machine can run at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hardware_counters: Option<u64>,
@@ -141,7 +145,7 @@ pub struct Case {
     /// True if counters took turns, so that counts are estimates; only if the machine counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multiplexed: Option<bool>,
-    /// Share of the L1D's loads that missed.
+    /// Share of the L1D's loads that missed; with [`Whole::l1d_lines`], lines that came into it over loads and stores.
     pub l1d_load_miss_share: Option<f64>,
     /// Share of the L1D's stores that missed.
     pub l1d_store_miss_share: Option<f64>,
@@ -161,7 +165,7 @@ pub struct Case {
     /// How each competitor ended, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub competitors: Option<Vec<Competitor>>,
-    /// The median time over that of the same walk alone.
+    /// The median time over that of the same walk alone, of the walks that began beside a competitor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slowdown: Option<f64>,
     /// 95 % confidence interval of the slowdown.
@@ -173,6 +177,12 @@ impl Case {
     /// True if it has a competitor.
     pub fn competes(&self) -> bool {
         self.compete != "none"
+    }
+
+    /// The walks that began beside a competitor.
+    pub fn beside(&self) -> u64 {
+        let all = self.competitors.iter().flatten();
+        all.filter(|one| one.was_beside()).count() as u64
     }
 
     /// Median count of an event.
@@ -195,4 +205,11 @@ pub struct Competitor {
     pub oom_killed: bool,
     /// Its end, in words.
     pub end: String,
+}
+
+impl Competitor {
+    /// Whether it ran as its walk began, which waits until the competitor has touched all of its memory or has ended.
+    pub fn was_beside(&self) -> bool {
+        self.passes > 0
+    }
 }

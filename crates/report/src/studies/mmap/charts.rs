@@ -34,6 +34,10 @@ const DRAWN: [(Share, &str); 4] = [
 pub(crate) fn figures(summary: &Summary, _: &Recorded) -> Vec<Figure> {
     let mut figures = Vec::new();
     for ((what, share), event) in DRAWN {
+        let what = match (event, summary.whole.l1d_lines) {
+            ("L1-dcache-load-misses", true) => "lines into the L1D",
+            _ => what,
+        };
         figures.extend(bars(summary, what, "share", "%", &share));
         let of_count = |case: &Case| case.count(event);
         figures.extend(bars(summary, what, "count", "", &of_count));
