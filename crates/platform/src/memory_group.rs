@@ -2,18 +2,21 @@
 //! A control group with a memory limit; its own OOM killer ends processes that exceed it. Uses whichever version of
 //! control groups has the memory controller.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
+
 use crate::{Error, Result, Root};
+
+/// An empty group, which says that a group of this program enabled the controller, and that the last one disables it.
+const SWITCHED_ON: &str = "memwarden-switched-memory-on";
 
 /// A new group; removed when dropped. Its processes must have ended by then.
 #[derive(Debug)]
 pub struct MemoryGroup {
     folder: PathBuf,
     version: Version,
-    /// The file in which the controller was enabled for this group.
-    switched_on: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,46 +59,103 @@ fn write(path: &Path, text: &str) -> Result<()> {
     })
 }
 
+/// The lock of the hierarchy at `place`, for as long as it isn't dropped: other runs of this program enable and disable the
+/// controller, too.
+fn lock(place: &Path) -> Result<File> {
+    let folder = File::open(place).and_then(|folder| {
+        flock(&folder, FlockOperation::LockExclusive)?;
+        Ok(folder)
+    });
+    folder.map_err(|source| Error::system(format!("lock {}", place.display()), source))
+}
+
+/// Enables the controller for the groups in `place`, if it isn't.
+fn switch_on(place: &Path) -> Result<()> {
+    let control = place.join("cgroup.subtree_control");
+    let on = fs::read_to_string(&control).unwrap_or_default();
+    if on.split_whitespace().any(|one| one == "memory") {
+        return Ok(());
+    }
+    write(&control, "+memory")?;
+    // If this fails, the controller stays enabled, which changes no limit.
+    let _ = fs::create_dir(place.join(SWITCHED_ON));
+    Ok(())
+}
+
+/// Disables the controller if [`switch_on`] enabled it and no group in `place` has a limit or a protection, which would be
+/// lost: the kernel refuses to disable a controller only if the groups pass it on to groups of their own.
+fn switch_off(place: &Path) {
+    let mark = place.join(SWITCHED_ON);
+    if mark.exists() && !has_limits(place) && fs::remove_dir(mark).is_ok() {
+        let _ = fs::write(place.join("cgroup.subtree_control"), "-memory");
+    }
+}
+
+/// True if a group in `place` has a setting of the controller other than its default, or cannot be read.
+fn has_limits(place: &Path) -> bool {
+    const DEFAULTS: [(&str, &str); 6] = [
+        ("memory.max", "max"),
+        ("memory.high", "max"),
+        ("memory.swap.max", "max"),
+        ("memory.zswap.max", "max"),
+        ("memory.low", "0"),
+        ("memory.min", "0"),
+    ];
+    let Ok(entries) = fs::read_dir(place) else {
+        return true;
+    };
+    let groups = entries.flatten().map(|entry| entry.path());
+    groups.filter(|path| path.is_dir()).any(|group| {
+        DEFAULTS.iter().any(|(file, default)| {
+            // A kernel without swap has no such file.
+            let text = fs::read_to_string(group.join(file));
+            text.is_ok_and(|text| text.trim() != *default)
+        })
+    })
+}
+
 impl MemoryGroup {
     /// Creates a group of this process with a limit of `bytes`.
     ///
     /// # Errors
     /// When no hierarchy has the memory controller, or this process may not create groups.
     pub fn new(bytes: u64) -> Result<Self> {
-        let (place, version) = place(&Root::system())?;
-        let mut switched_on = None;
+        Self::below(&Root::system(), bytes)
+    }
+
+    fn below(root: &Root, bytes: u64) -> Result<Self> {
+        let (place, version) = place(root)?;
+        // Held until the limit is set: by it, other runs recognise that the group needs the controller.
+        let lock = lock(&place)?;
         if version == Version::Second {
-            let control = place.join("cgroup.subtree_control");
-            let on = fs::read_to_string(&control).unwrap_or_default();
-            if !on.split_whitespace().any(|one| one == "memory") {
-                write(&control, "+memory")?;
-                switched_on = Some(control);
-            }
+            switch_on(&place)?;
         }
         let folder = (0..)
             .map(|number| place.join(format!("memwarden-{}-{number}", std::process::id())))
             .find(|folder| !folder.exists())
             .expect("numbers don't run out");
-        let group = Self {
-            folder,
-            version,
-            switched_on,
-        };
-        fs::create_dir(&group.folder).map_err(|source| {
+        let group = Self { folder, version };
+        let made = group.make(bytes);
+        // Before the group may be dropped, which takes the lock, too.
+        drop(lock);
+        made.map(|()| group)
+    }
+
+    fn make(&self, bytes: u64) -> Result<()> {
+        fs::create_dir(&self.folder).map_err(|source| {
             Error::system(
                 format!(
                     "make the control group {} (needs root)",
-                    group.folder.display()
+                    self.folder.display()
                 ),
                 source,
             )
         })?;
-        let limit = match version {
+        let limit = match self.version {
             Version::First => "memory.limit_in_bytes",
             Version::Second => "memory.max",
         };
-        write(&group.folder.join(limit), &bytes.to_string())?;
-        Ok(group)
+        write(&self.folder.join(limit), &bytes.to_string())
     }
 
     /// Moves a process into the group; its later children are in it, too.
@@ -136,9 +196,11 @@ impl Drop for MemoryGroup {
                 _ => break,
             }
         }
-        if let Some(control) = &self.switched_on {
-            // The kernel refuses this while another group uses the controller, which then stays enabled.
-            let _ = fs::write(control, "-memory");
+        let place = self.folder.parent().unwrap_or(&self.folder);
+        if self.version == Version::Second {
+            if let Ok(_lock) = lock(place) {
+                switch_off(place);
+            }
         }
     }
 }
@@ -183,5 +245,51 @@ mod tests {
                 (other, _) => panic!("{mounts}: {other:?}"),
             }
         }
+    }
+    /// What the kernel does: it removes a group with the files in it.
+    fn end(group: MemoryGroup) {
+        let _ = fs::remove_file(group.folder().join("memory.max"));
+        drop(group);
+    }
+
+    #[test]
+    fn the_last_group_that_needs_the_controller_disables_it() {
+        let machine = tree("cgroup2 /cg cgroup2 rw 0 0\n", "cpu memory");
+        let root = Root::at(machine.path());
+        let place = machine.path().join("cg");
+        let control = place.join("cgroup.subtree_control");
+        let text = || fs::read_to_string(&control).unwrap();
+        let groups = || {
+            let entries = fs::read_dir(&place).unwrap().flatten();
+            entries.filter(|entry| entry.path().is_dir()).count()
+        };
+        fs::write(&control, "cpu").unwrap();
+
+        let first = MemoryGroup::below(&root, 1 << 20).unwrap();
+        assert_eq!(text(), "+memory");
+        fs::write(&control, "cpu memory").unwrap();
+        let second = MemoryGroup::below(&root, 1 << 20).unwrap();
+        end(first);
+        assert_eq!(text(), "cpu memory", "the second still has its limit");
+
+        // A limit that another program has set.
+        fs::create_dir(place.join("other")).unwrap();
+        fs::write(place.join("other/memory.high"), "4096\n").unwrap();
+        end(second);
+        assert_eq!(text(), "cpu memory");
+        fs::write(place.join("other/memory.high"), "max\n").unwrap();
+        fs::write(place.join("other/memory.low"), "0\n").unwrap();
+        end(MemoryGroup::below(&root, 1 << 20).unwrap());
+        assert_eq!(text(), "-memory");
+        assert_eq!(groups(), 1, "only the other one is there");
+    }
+
+    #[test]
+    fn a_controller_that_was_enabled_before_stays_enabled() {
+        let machine = tree("cgroup2 /cg cgroup2 rw 0 0\n", "memory");
+        let control = machine.path().join("cg/cgroup.subtree_control");
+        fs::write(&control, "memory").unwrap();
+        end(MemoryGroup::below(&Root::at(machine.path()), 1 << 20).unwrap());
+        assert_eq!(fs::read_to_string(&control).unwrap(), "memory");
     }
 }
