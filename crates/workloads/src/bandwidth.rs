@@ -319,9 +319,11 @@ fn drive<L: Load>(
 
     let faults_before = faults::minor()?;
     let begin = clock::now_ns();
+    let end_ns = clock::monotonic_ns().saturating_add(duration);
     let (mut units, mut elapsed_ns, mut looks) = (0, 0, 1);
     let (mut units_reported, mut reported_ns) = (0, 0);
-    while units < total && elapsed_ns < duration && !stop.requested() {
+    let mut over = false;
+    while units < total && elapsed_ns < duration && !over && !stop.requested() {
         let look_at = units + units_a_look.min(total - units);
         while units < look_at && !stop.requested() {
             let step = most.min(look_at - units);
@@ -332,7 +334,8 @@ fn drive<L: Load>(
             units += step;
         }
         if let Some(pace) = &mut pace {
-            pace.wait(units)?;
+            // The clock on which it sleeps may run a little slower or faster than that of `elapsed_ns`.
+            over = pace.wait(units, end_ns, stop)?;
         }
         elapsed_ns = clock::now_ns() - begin;
         looks += 1;
@@ -388,6 +391,9 @@ fn drive<L: Load>(
 /// would be followed by a burst far above the pace.
 const MAKES_UP_NS: u64 = 10_000_000;
 
+/// Longest sleep without a look at `stop`: an acceptable delay for Ctrl-C.
+const SLEEP_NS_MOST: u64 = 100_000_000;
+
 /// Due times of the units.
 struct Pace {
     units_a_step: u64,
@@ -410,15 +416,16 @@ impl Pace {
         })
     }
 
-    /// Sleeps until `units` are due.
-    fn wait(&mut self, units: u64) -> Result<()> {
-        let now = clock::monotonic_ns();
-        let due = self.due(units, now);
-        if due > now {
-            clock::sleep_until(due)
-        } else {
-            Ok(())
+    /// Sleeps until `units` are due; at most until `end_ns` or a stop. True at `end_ns`.
+    fn wait(&mut self, units: u64, end_ns: u64, stop: &Stop) -> Result<bool> {
+        let mut now = clock::monotonic_ns();
+        let until = self.due(units, now).min(end_ns);
+        while now < until && !stop.requested() {
+            // A signal may come between the look at `stop` and the sleep.
+            clock::sleep_until(until.min(now + SLEEP_NS_MOST))?;
+            now = clock::monotonic_ns();
         }
+        Ok(now >= end_ns)
     }
 
     /// When `units` are due. A load that is a little late catches up; one that is later goes on from `now`.
@@ -547,6 +554,29 @@ mod tests {
         let outcome = run(&config, &Stop::new(), &mut ()).unwrap();
         // The clocks for sleeping and measuring differ by some parts in 10^4.
         assert!(outcome.mib_s < 20.1, "{}", outcome.mib_s);
+    }
+
+    #[test]
+    fn a_sleep_ends_with_the_run() {
+        let stop = Stop::new();
+        let mut pace = Pace {
+            units_a_step: 1,
+            // A unit is due in 30 years.
+            ns_per_unit: 1e18,
+            begin_ns: clock::monotonic_ns(),
+        };
+        assert!(pace.wait(1, clock::monotonic_ns(), &stop).unwrap());
+        stop.request();
+        assert!(!pace.wait(1, u64::MAX, &stop).unwrap());
+
+        let mut config = config(Access::named("read").unwrap(), 64, 1000);
+        config.duration = Some(Duration::from_millis(1));
+        config.rate_mib_s = Some(1e-9);
+        let outcome = run(&config, &Stop::new(), &mut ()).unwrap();
+        assert_eq!(
+            outcome.bytes, LINE_BYTES as u64,
+            "the first step, and no more"
+        );
     }
 
     #[test]
