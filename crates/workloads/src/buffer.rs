@@ -160,6 +160,27 @@ impl Lines {
         self.starts.len() * self.run
     }
 
+    /// Number of pages that contain these lines, `stride` bytes apart.
+    pub(crate) fn pages(&self, stride: usize, page_bytes: usize) -> usize {
+        let page = |line: usize| line * stride / page_bytes;
+        let runs = self
+            .starts
+            .iter()
+            .map(|start| (*start, start + self.run - 1));
+        let (mut pages, mut counted) = (0, None);
+        for (first, last) in runs {
+            // Lines are in the order of their addresses.
+            let new = usize::from(counted != Some(page(first)));
+            pages += if stride < page_bytes {
+                page(last) - page(first) + new
+            } else {
+                self.run
+            };
+            counted = Some(page(last));
+        }
+        pages
+    }
+
     /// The number of each line.
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.starts
@@ -217,6 +238,29 @@ mod tests {
                 .collect();
             assert_eq!(chosen, expected, "mask {mask:#x}");
         }
+    }
+
+    #[test]
+    fn the_pages_of_lines_are_counted_once() {
+        for (lines, stride, pages) in [
+            (64, 64, 1),
+            (65, 64, 2),
+            (16, 4096, 16),
+            (32, 2 << 20, 32),
+            (9, 512, 2),
+        ] {
+            assert_eq!(
+                Lines::all(lines).pages(stride, 4096),
+                pages,
+                "{lines} x {stride}"
+            );
+        }
+        // Every second page; of each, half the lines.
+        let pages = [0x4000, 0x1000, 0x4000, 0x5000, 0x8000];
+        let lines = same_bank(&pages, 4096, 0x1040);
+        assert_eq!((lines.len(), lines.pages(64, 4096)), (3 * 32, 3));
+        let lines = same_bank(&pages, 4096, 0x1000);
+        assert_eq!((lines.len(), lines.pages(64, 4096)), (3 * 64, 3));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use memwarden_platform::mapping::Mapping;
+use memwarden_platform::mapping::{Mapping, page_bytes};
 use memwarden_platform::{affinity, clock};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -80,6 +80,9 @@ pub struct Outcome {
     /// Bytes of the buffer in transparent huge pages, for the remarks.
     #[serde(skip)]
     pub huge_bytes: u64,
+    /// Pages that contain the lines, as if no page were huge, for the remarks.
+    #[serde(skip)]
+    pub touched_pages: u64,
     /// Cost of the measurement itself.
     pub measuring_cost: MeasuringCost,
 }
@@ -133,6 +136,7 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
         sattolo(lines, config.seed)
     };
     let (starts, sum_of_cycle) = link(&mapping, config.buffer.stride, &chosen, &next, config.mlp);
+    let touched_pages = chosen.pages(config.buffer.stride, page_bytes()) as u64;
     let lines = u64::from(lines);
     // Without a number of laps the last one may be incomplete, and the order tells which lines it visited.
     let order = config.iterations.is_none().then_some((chosen, next));
@@ -225,6 +229,7 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
         // After the chase: the kernel may have moved and merged pages during it.
         remote_share: remote_share(&mapping),
         huge_bytes: mapping.huge_bytes(),
+        touched_pages,
         measuring_cost: MeasuringCost::new(clock_reads, loop_ns_per_touch, elapsed_ns),
     })
 }

@@ -30,8 +30,12 @@ pub fn latency(root: &Root, config: &latency::Config, outcome: &latency::Outcome
     if config.sequential {
         remarks.push("in address order: hardware prefetchers hide most of the latency".to_owned());
     } else if !buffer.huge_pages {
-        let page = mapping::page_bytes() as u64;
-        remarks.extend(tlb_misses(buffer.bytes as u64, outcome.huge_bytes, page));
+        remarks.extend(tlb_misses(
+            buffer.bytes as u64,
+            outcome.huge_bytes,
+            mapping::page_bytes() as u64,
+            outcome.touched_pages,
+        ));
     }
     remarks
 }
@@ -82,22 +86,24 @@ pub fn pauses(root: &Root, cpu: usize, placement: &Placement) -> Option<String> 
 }
 
 /// The part of TLB misses in a figure of random places in a buffer, of which `huge_bytes` are in transparent huge pages
-/// and the rest in pages of `page_bytes`.
-fn tlb_misses(bytes: u64, huge_bytes: u64, page_bytes: u64) -> Option<String> {
+/// and the rest in pages of `page_bytes`. The places are in `touched_pages` of this size.
+fn tlb_misses(bytes: u64, huge_bytes: u64, page_bytes: u64, touched_pages: u64) -> Option<String> {
     // The reach of a large second-level TLB.
     const PAGES: u64 = 2048;
-    if bytes / page_bytes <= PAGES {
+    if touched_pages <= PAGES {
         return None;
     }
     let page = size_text(page_bytes);
     let percent = (u128::from(huge_bytes) * 100 / u128::from(bytes)).min(100);
     let rest = bytes.saturating_sub(huge_bytes);
+    // The places are spread evenly over the buffer.
+    let touched_rest = u128::from(touched_pages) * u128::from(rest) / u128::from(bytes);
     Some(if percent == 0 {
         format!(
             "the buffer has {page} pages, more than a TLB holds: TLB misses are part of the figure (-x, huge pages, leaves \
              them out)"
         )
-    } else if rest / page_bytes > PAGES {
+    } else if touched_rest > u128::from(PAGES) {
         format!(
             "{percent} % of the buffer is in transparent huge pages, the rest in {page} pages, more than a TLB holds: TLB \
              misses are part of the figure (-x, reserved huge pages, leaves them out)"
@@ -222,7 +228,8 @@ mod tests {
     #[test]
     fn tlb_misses_depend_on_the_pages_that_the_buffer_has() {
         let said = |mib: u64, huge_mib: u64, page_kib: u64| {
-            tlb_misses(mib << 20, huge_mib << 20, page_kib << 10).unwrap_or_default()
+            let (bytes, page) = (mib << 20, page_kib << 10);
+            tlb_misses(bytes, huge_mib << 20, page, bytes / page).unwrap_or_default()
         };
         assert_eq!(said(8, 0, 4), "");
         let said_small = said(128, 0, 4);
@@ -245,6 +252,30 @@ mod tests {
         );
         // Less than 1 %.
         assert_eq!(said(1024, 2, 4), said_small);
+    }
+
+    #[test]
+    fn pages_without_a_line_of_the_chase_need_no_place_in_the_tlb() {
+        let said = |touched_pages| tlb_misses(128 << 20, 0, 4096, touched_pages);
+        assert_eq!(said(64), None);
+        assert_eq!(said(2048), None);
+        assert!(said(2049).unwrap().contains("TLB misses are part"));
+
+        let config = latency::Config {
+            buffer: BufferConfig {
+                bytes: 16 << 20,
+                stride: 1 << 20,
+                ..BufferConfig::default()
+            },
+            iterations: Some(1),
+            ..latency::Config::default()
+        };
+        let outcome = latency::run(&config, &crate::Stop::new(), &mut ()).unwrap();
+        let remarks = latency(&Root::system(), &config, &outcome);
+        assert!(
+            remarks.iter().all(|remark| !remark.contains("TLB")),
+            "{remarks:?}"
+        );
     }
 
     #[test]
