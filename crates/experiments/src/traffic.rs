@@ -9,7 +9,7 @@ use memwarden_guard::{Error as GuardError, EventList, Resource, units::page_byte
 use memwarden_platform::{Root, cache, clock, faults};
 use memwarden_policy::events::{self, Kind};
 use memwarden_workloads::bandwidth::{self, Access, Pass};
-use memwarden_workloads::{BufferConfig, Placement};
+use memwarden_workloads::{BufferConfig, Placement, Stop};
 use serde::{Deserialize, Serialize};
 
 use crate::{Child, Error, Interrupt};
@@ -207,7 +207,7 @@ impl Request {
                 .map_err(|_| bad(format!("{} bytes are too many", self.buffer_bytes)))?,
             ..BufferConfig::default()
         };
-        Ok(bandwidth::passes(&access, &config)?)
+        Ok(bandwidth::passes(&access, &config, &Stop::new())?)
     }
 }
 

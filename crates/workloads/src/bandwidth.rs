@@ -244,15 +244,15 @@ impl<L: Load> Pass for L {
     }
 }
 
-/// `access` on a buffer, one pass at a time.
+/// `access` on a buffer, one pass at a time. Fails once `stop` is requested before the buffer is ready.
 ///
 /// # Errors
 /// When there is no such buffer.
-pub fn passes(access: &Access, buffer: &BufferConfig) -> Result<Box<dyn Pass>> {
+pub fn passes(access: &Access, buffer: &BufferConfig, stop: &Stop) -> Result<Box<dyn Pass>> {
     Ok(match access {
-        Access::Buffer(kind) => Box::new(arrays::Arrays::new(kind, buffer)?),
+        Access::Buffer(kind) => Box::new(arrays::Arrays::new(kind, buffer, stop)?),
         Access::FreshPages => Box::new(fresh_pages::FreshPages::new(buffer)?),
-        Access::Screen => Box::new(screen::Screen::new(buffer)?),
+        Access::Screen => Box::new(screen::Screen::new(buffer, stop)?),
     })
 }
 
@@ -269,10 +269,13 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
         return Err(Error::Invalid("0 iterations would measure nothing".into()));
     }
     config.placement.apply()?;
+    if !matches!(config.access, Access::FreshPages) {
+        observer.preparing(config.buffer.bytes as u64)?;
+    }
     match &config.access {
         Access::Buffer(kind) => drive(
             config,
-            arrays::Arrays::new(kind, &config.buffer)?,
+            arrays::Arrays::new(kind, &config.buffer, stop)?,
             stop,
             observer,
         ),
@@ -282,7 +285,12 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
             stop,
             observer,
         ),
-        Access::Screen => drive(config, screen::Screen::new(&config.buffer)?, stop, observer),
+        Access::Screen => drive(
+            config,
+            screen::Screen::new(&config.buffer, stop)?,
+            stop,
+            observer,
+        ),
     }
 }
 

@@ -7,7 +7,7 @@ use memwarden_platform::mapping::{Mapping, page_bytes};
 use memwarden_platform::units::size_text;
 use memwarden_platform::{Root, affinity, free_memory, pagemap, topology};
 
-use crate::{Error, LINE_BYTES, Result};
+use crate::{Error, LINE_BYTES, Result, Stop};
 
 /// Size and kind of the memory, and the selection of its lines.
 #[derive(Debug, Clone)]
@@ -28,6 +28,12 @@ pub struct BufferConfig {
 /// cache of the boards that they were written for.
 pub const DEFAULT_BYTES: usize = 16 << 20;
 
+/// What a stop during the preparation comes before.
+pub(crate) const PREPARED: &str = "the memory was prepared";
+
+/// Lines prepared between looks at `stop`: about a tenth of a second of memory, a delay that is acceptable for Ctrl-C.
+pub(crate) const LINES_A_LOOK: usize = 1 << 20;
+
 impl Default for BufferConfig {
     fn default() -> Self {
         Self {
@@ -40,13 +46,13 @@ impl Default for BufferConfig {
 }
 
 impl BufferConfig {
-    /// Maps the buffer and touches every page, so that no page fault is measured.
-    pub(crate) fn map(&self) -> Result<Mapping> {
-        self.map_with_order(0)
+    /// Maps the buffer and touches every page, so that no page fault is measured; fails once `stop` is requested.
+    pub(crate) fn map(&self, stop: &Stop) -> Result<Mapping> {
+        self.map_with_order(0, stop)
     }
 
     /// The same for a workload that also needs `order_bytes` for the order of the lines.
-    pub(crate) fn map_with_order(&self, order_bytes: u64) -> Result<Mapping> {
+    pub(crate) fn map_with_order(&self, order_bytes: u64, stop: &Stop) -> Result<Mapping> {
         if let Some(mask) = self.bank_mask {
             check_mask(mask)?;
         }
@@ -70,6 +76,8 @@ impl BufferConfig {
             Mapping::anonymous(self.bytes)
         }?;
         for offset in (0..mapping.bytes()).step_by(page_bytes()) {
+            // The kernel zeroes a page in a time in which this look is nothing.
+            stop.check_before(PREPARED)?;
             // SAFETY: within the mapping, which is ours and writable.
             unsafe { mapping.start().add(offset).write_volatile(0) };
         }
@@ -271,7 +279,7 @@ mod tests {
                 ..Default::default()
             };
             // Without physical addresses, which only root gets.
-            let message = config.map().unwrap_err().to_string();
+            let message = config.map(&Stop::new()).unwrap_err().to_string();
             assert!(message.contains("bit 6 and up"), "{message}");
         }
     }
@@ -321,6 +329,18 @@ mod tests {
     }
 
     #[test]
+    fn a_stop_ends_the_touching_of_pages() {
+        let stop = Stop::new();
+        stop.request();
+        let before = memwarden_platform::faults::minor().unwrap();
+        let said = BufferConfig::default().map(&stop).unwrap_err().to_string();
+        assert!(said.contains("nothing was measured"), "{said}");
+        let faults = memwarden_platform::faults::minor().unwrap() - before;
+        // 8 huge pages, or 4096 normal ones, would be the whole buffer; a few faults are this test's own.
+        assert!(faults < 8, "{faults} faults");
+    }
+
+    #[test]
     fn impossible_buffers_are_refused() {
         for (config, why) in [
             (
@@ -353,7 +373,7 @@ mod tests {
                 "larger than",
             ),
         ] {
-            let message = config.map().unwrap_err().to_string();
+            let message = config.map(&Stop::new()).unwrap_err().to_string();
             assert!(message.contains(why), "{message}");
         }
     }

@@ -10,7 +10,7 @@ use memwarden_platform::{affinity, clock};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::buffer::{Lines, remote_share};
+use crate::buffer::{LINES_A_LOOK, Lines, PREPARED, remote_share};
 use crate::splitmix::SplitMix;
 use crate::{
     BufferConfig, Descriptor, Error, LINE_BYTES, Limit, MeasuringCost, Observer, Placement, Result,
@@ -112,7 +112,8 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
     config.placement.apply()?;
     let lines_most = config.buffer.bytes / config.buffer.stride.max(1);
     let order_bytes = (lines_most * size_of::<u32>()) as u64;
-    let mapping = config.buffer.map_with_order(order_bytes)?;
+    observer.preparing(config.buffer.bytes as u64)?;
+    let mapping = config.buffer.map_with_order(order_bytes, stop)?;
     let chosen = config.buffer.lines(&mapping)?;
     if chosen.len() < config.mlp {
         return Err(Error::Invalid(format!(
@@ -133,9 +134,16 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
     let next = if config.sequential {
         ring(lines)
     } else {
-        sattolo(lines, config.seed)
+        sattolo(lines, config.seed, stop)?
     };
-    let (starts, sum_of_cycle) = link(&mapping, config.buffer.stride, &chosen, &next, config.mlp);
+    let (starts, sum_of_cycle) = link(
+        &mapping,
+        config.buffer.stride,
+        &chosen,
+        &next,
+        config.mlp,
+        stop,
+    )?;
     let touched_pages = chosen.pages(config.buffer.stride, page_bytes()) as u64;
     let lines = u64::from(lines);
     // Without a number of laps the last one may be incomplete, and the order tells which lines it visited.
@@ -148,7 +156,7 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
 
     let warm_steps = steps_a_lap.min(WARM_LOADS / config.mlp as u64);
     let begin = clock::now_ns();
-    let warm = chase(warm_steps);
+    let warm = warm_up(&mut chase, warm_steps, stop)?;
     let warm_ns = clock::now_ns() - begin;
     let total = config.iterations.unwrap_or(u64::MAX);
     let within_ns = config.within.map_or(u64::MAX, nanoseconds);
@@ -232,6 +240,18 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
         touched_pages,
         measuring_cost: MeasuringCost::new(clock_reads, loop_ns_per_touch, elapsed_ns),
     })
+}
+
+/// Chases for `steps` steps; returns the sum of the visited addresses. Fails once `stop` is requested.
+fn warm_up(mut chase: impl FnMut(u64) -> u64, steps: u64, stop: &Stop) -> Result<u64> {
+    let (mut sum, mut left) = (0_u64, steps);
+    while left > 0 {
+        stop.check_before("the first iteration was complete")?;
+        let piece = left.min(LOADS_A_PIECE);
+        sum = sum.wrapping_add(chase(piece));
+        left -= piece;
+    }
+    Ok(sum)
 }
 
 /// What an incomplete lap visits.
@@ -332,14 +352,15 @@ static CHASES: [Chase; MLP_MOST] = {
 
 /// Links the selected lines of the mapping into the cycle `next`. Returns the `mlp`
 /// lines, equally spaced on the cycle, at which the chases start, and the sum of
-/// the addresses of one cycle.
+/// the addresses of one cycle. Fails once `stop` is requested.
 fn link(
     mapping: &Mapping,
     stride: usize,
     chosen: &Lines,
     next: &[u32],
     mlp: usize,
-) -> (Vec<*const Line>, u64) {
+    stop: &Stop,
+) -> Result<(Vec<*const Line>, u64)> {
     let line = |place: u32| {
         let offset = chosen.at(place as usize) * stride;
         assert!(offset + size_of::<Line>() <= mapping.bytes());
@@ -348,17 +369,26 @@ fn link(
         unsafe { mapping.start().add(offset).cast::<Line>() }
     };
     let mut sum = 0_u64;
-    for (place, &next) in (0..).zip(next) {
+    for (place, &next) in (0_u32..).zip(next) {
+        if place as usize % LINES_A_LOOK == 0 {
+            stop.check_before(PREPARED)?;
+        }
         // SAFETY: a line of the mapping, which is ours and writable.
         unsafe { line(place).write(Line { next: line(next) }) };
         sum = sum.wrapping_add(line(place).addr() as u64);
     }
-    let cycle = std::iter::successors(Some(0), |&place: &u32| Some(next[place as usize]));
-    let starts = cycle
-        .step_by(next.len() / mlp)
-        .take(mlp)
-        .map(|place| line(place).cast_const());
-    (starts.collect(), sum)
+    let apart = next.len() / mlp;
+    let (mut starts, mut place) = (vec![line(0).cast_const()], 0);
+    for step in 1..=apart * (mlp - 1) {
+        if step % LINES_A_LOOK == 0 {
+            stop.check_before(PREPARED)?;
+        }
+        place = next[place as usize];
+        if step % apart == 0 {
+            starts.push(line(place));
+        }
+    }
+    Ok((starts, sum))
 }
 
 /// The cycle in address order.
@@ -369,13 +399,17 @@ fn ring(lines: u32) -> Vec<u32> {
 /// A random cycle through all lines: Sattolo, "An algorithm to generate a random
 /// cyclic permutation", Information Processing Letters 22 (1986). (A plain
 /// shuffle would give several cycles, and the chase would stay in one of them.)
-fn sattolo(lines: u32, seed: u64) -> Vec<u32> {
+/// Fails once `stop` is requested.
+fn sattolo(lines: u32, seed: u64, stop: &Stop) -> Result<Vec<u32>> {
     let mut next: Vec<u32> = (0..lines).collect();
     let mut random = SplitMix::new(seed);
     for last in (1..lines as usize).rev() {
+        if last % LINES_A_LOOK == 0 {
+            stop.check_before(PREPARED)?;
+        }
         next.swap(last, random.below(last));
     }
-    next
+    Ok(next)
 }
 
 /// The chase on one line that points to itself: the latency of the first-level
@@ -385,8 +419,8 @@ fn floor() -> Result<f64> {
         bytes: LINE_BYTES,
         ..BufferConfig::default()
     }
-    .map()?;
-    let (mut starts, _) = link(&mapping, LINE_BYTES, &Lines::all(1), &[0], 1);
+    .map(&Stop::new())?;
+    let (mut starts, _) = link(&mapping, LINE_BYTES, &Lines::all(1), &[0], 1, &Stop::new())?;
     // About 50 us: long compared with the clock's cost, short compared with a tick.
     let steps = 1 << 15;
     let best = (0..8).map(|_| {
@@ -429,7 +463,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn the_order_is_one_cycle_over_all_lines(lines in 1..2000_u32, seed: u64) {
-            proptest::prop_assert_eq!(cycle_length(&sattolo(lines, seed)), lines as usize);
+            proptest::prop_assert_eq!(cycle_length(&sattolo(lines, seed, &Stop::new()).unwrap()), lines as usize);
             proptest::prop_assert_eq!(cycle_length(&ring(lines)), lines as usize);
         }
 
@@ -449,8 +483,9 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_order_and_another_another() {
-        assert_eq!(sattolo(100, 7), sattolo(100, 7));
-        assert_ne!(sattolo(100, 7), sattolo(100, 8));
+        let order = |seed| sattolo(100, seed, &Stop::new()).unwrap();
+        assert_eq!(order(7), order(7));
+        assert_ne!(order(7), order(8));
     }
 
     #[test]
@@ -512,11 +547,17 @@ mod tests {
     /// Records the calls of an observer.
     #[derive(Default)]
     struct Told {
+        preparing: Vec<u64>,
         expected: Option<Duration>,
         done: Vec<f64>,
     }
 
     impl Observer for Told {
+        fn preparing(&mut self, bytes: u64) -> Result<()> {
+            self.preparing.push(bytes);
+            Ok(())
+        }
+
         fn expected(&mut self, time: Duration) -> Result<()> {
             self.expected = Some(time);
             Ok(())
@@ -540,6 +581,7 @@ mod tests {
         };
         let mut told = Told::default();
         run(&config, &Stop::new(), &mut told).unwrap();
+        assert_eq!(told.preparing, [4 << 20]);
         assert!(told.expected.is_some_and(|time| !time.is_zero()));
         assert_eq!(told.done, [0.25, 0.5, 0.75, 1.0]);
     }
@@ -549,9 +591,9 @@ mod tests {
         for (lines, mlp, before) in [(12, 1, 12), (12, 3, 4), (96, 4, 5), (90, 3, 31)] {
             let bytes = lines as usize * LINE_BYTES;
             let mapping = Mapping::anonymous(bytes).unwrap();
-            let next = sattolo(lines, 7);
+            let next = sattolo(lines, 7, &Stop::new()).unwrap();
             let all = Lines::all(lines as usize);
-            let (mut at, _) = link(&mapping, LINE_BYTES, &all, &next, mlp);
+            let (mut at, _) = link(&mapping, LINE_BYTES, &all, &next, mlp, &Stop::new()).unwrap();
             let steps_a_lap = u64::from(lines) / mlp as u64;
             // SAFETY: the lines are linked into one cycle within the mapping.
             let mut chase = |steps| unsafe { CHASES[mlp - 1](&mut at, steps) };
@@ -601,6 +643,40 @@ mod tests {
         let outcome = outcome.expect("nothing was measured");
         assert!(outcome.loads > 0 && outcome.loads % LOADS_A_PIECE == 0);
         assert_eq!(outcome.iterations, outcome.loads / outcome.lines);
+    }
+
+    #[test]
+    fn a_stop_ends_the_preparation() {
+        let stop = Stop::new();
+        stop.request();
+        let lines = LINES_A_LOOK as u32 + 2;
+        assert!(sattolo(lines, 7, &stop).is_err());
+
+        let mapping = Mapping::anonymous(2 * LINE_BYTES).unwrap();
+        let two = Lines::all(2);
+        assert!(link(&mapping, LINE_BYTES, &two, &[1, 0], 1, &stop).is_err());
+        let (starts, _) = link(&mapping, LINE_BYTES, &two, &[1, 0], 2, &Stop::new()).unwrap();
+        assert_eq!(starts[1].addr() - starts[0].addr(), LINE_BYTES);
+    }
+
+    #[test]
+    fn a_stop_ends_the_lap_that_warms_up() {
+        let (stop, mut pieces) = (Stop::new(), Vec::new());
+        let mut chase = |steps| {
+            pieces.push(steps);
+            steps
+        };
+        let steps = 2 * LOADS_A_PIECE + 5;
+        assert_eq!(warm_up(&mut chase, steps, &stop).unwrap(), steps);
+        assert_eq!(pieces, [LOADS_A_PIECE, LOADS_A_PIECE, 5]);
+        let mut chased = 0;
+        let mut chase = |steps| {
+            stop.request();
+            chased += steps;
+            steps
+        };
+        assert!(warm_up(&mut chase, steps, &stop).is_err());
+        assert_eq!(chased, LOADS_A_PIECE);
     }
 
     #[test]

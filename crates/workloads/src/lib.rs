@@ -93,6 +93,16 @@ impl Stop {
         self.0.store(true, Ordering::Relaxed);
     }
 
+    /// The error of a workload that was asked to end before it could measure.
+    pub(crate) fn check_before(&self, what: &str) -> Result<()> {
+        if self.requested() {
+            return Err(Error::Invalid(format!(
+                "stopped before {what}: nothing was measured"
+            )));
+        }
+        Ok(())
+    }
+
     /// Returns true once [`Stop::request`] was called.
     #[must_use]
     #[inline]
@@ -136,6 +146,11 @@ impl Placement {
 
 /// Receives events of a running workload.
 pub trait Observer {
+    /// Called first: the workload will map and fill this number of bytes.
+    fn preparing(&mut self, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
+
     /// Called once, when the buffer is ready and the first lines have been touched.
     fn started(&mut self) -> Result<()> {
         Ok(())

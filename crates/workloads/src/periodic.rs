@@ -152,7 +152,7 @@ pub fn run(config: &Config, stop: &Stop, first_miss: &FirstMiss) -> Result<Outco
     let (period_ns, deadline_ns) = check(config)?;
     config.placement.apply()?;
     let mut frames = (0..config.frames)
-        .map(|_| bandwidth::passes(&config.access, &config.buffer))
+        .map(|_| bandwidth::passes(&config.access, &config.buffer, stop))
         .collect::<Result<Vec<_>>>()?;
     // Allocates and touches the pages before the first job, so that pushing never faults or allocates.
     let nothing = Job {
@@ -412,7 +412,7 @@ mod tests {
             outcome
                 .unwrap_err()
                 .to_string()
-                .contains("before the first job")
+                .contains("nothing was measured")
         );
     }
 }

@@ -2,7 +2,7 @@
 //! Common command-line part of `latency` and `bandwidth`: options for
 //! memory and placement, signals, readiness, results.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -201,7 +201,29 @@ pub struct Reporter {
 /// A longer run announces its duration and shows progress.
 const LONG: Duration = Duration::from_secs(15);
 
+/// A larger buffer is announced: to map and link it takes seconds.
+const LARGE_BYTES: u64 = 1 << 30;
+
+/// What a terminal shows while memory is prepared.
+fn preparation(bytes: u64) -> Option<String> {
+    (bytes > LARGE_BYTES).then(|| {
+        format!(
+            "memwarden: preparing {}; Ctrl-C ends the run",
+            units::size_text(bytes)
+        )
+    })
+}
+
 impl Observer for Reporter {
+    fn preparing(&mut self, bytes: u64) -> Result<(), Error> {
+        if let Some(text) = preparation(bytes) {
+            if !self.json && std::io::stderr().is_terminal() {
+                errln!("{text}");
+            }
+        }
+        Ok(())
+    }
+
     fn started(&mut self) -> Result<(), Error> {
         if let Some(mut ready) = self.ready.take() {
             ready
@@ -267,4 +289,18 @@ fn parse_mask(text: &str) -> Result<u64, String> {
         None => text.parse(),
     };
     number.map_err(|_| "not a mask of address bits (such as 0x6000)".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_preparation_of_much_memory_is_announced() {
+        assert_eq!(preparation(1 << 30), None);
+        assert_eq!(
+            preparation(3 << 30).unwrap(),
+            "memwarden: preparing 3 GiB; Ctrl-C ends the run"
+        );
+    }
 }

@@ -7,8 +7,8 @@ use memwarden_platform::clock;
 use memwarden_platform::mapping::Mapping;
 
 use super::{INITIAL, Kind, Load};
-use crate::buffer::{Lines, remote_share};
-use crate::{BufferConfig, Error, LINE_BYTES, Result, ratio};
+use crate::buffer::{LINES_A_LOOK, Lines, PREPARED, remote_share};
+use crate::{BufferConfig, Error, LINE_BYTES, Result, Stop, ratio};
 
 /// Lines between checks of `stop`: 256 KiB, about 10 us of fast memory and a few
 /// milliseconds on a core throttled to 100 MB/s.
@@ -28,7 +28,7 @@ pub(super) struct Arrays {
 }
 
 impl Arrays {
-    pub(super) fn new(kind: &'static Kind, config: &BufferConfig) -> Result<Self> {
+    pub(super) fn new(kind: &'static Kind, config: &BufferConfig, stop: &Stop) -> Result<Self> {
         if kind.arrays > 1 && config.bank_mask.is_some() {
             return Err(Error::Invalid(format!(
                 "{} works on several arrays, and a bank mask chooses lines of one: take read, write or readwrite",
@@ -39,7 +39,7 @@ impl Arrays {
             bytes: config.bytes / kind.arrays,
             ..config.clone()
         };
-        let mapping = config.map()?;
+        let mapping = config.map(stop)?;
         let lines = share.lines(&mapping)?;
         if lines.len() == 0 {
             return Err(Error::Invalid(format!(
@@ -64,7 +64,10 @@ impl Arrays {
             sum: 0,
         };
         for (array, initial) in INITIAL.into_iter().enumerate().take(kind.arrays) {
-            for line in arrays.lines.iter() {
+            for (place, line) in arrays.lines.iter().enumerate() {
+                if place % LINES_A_LOOK == 0 {
+                    stop.check_before(PREPARED)?;
+                }
                 // SAFETY: a line of an array in use.
                 unsafe { arrays.word(array, line).write(initial) };
             }
@@ -152,7 +155,7 @@ impl Load for Arrays {
             bytes: lines * self.kind.arrays * LINE_BYTES,
             ..BufferConfig::default()
         };
-        let mut small = Self::new(self.kind, &config)?;
+        let mut small = Self::new(self.kind, &config, &Stop::new())?;
         let best = (0..4).map(|_| {
             let begin = clock::now_ns();
             small

@@ -10,7 +10,7 @@ use memwarden_platform::units::size_text;
 
 use super::Load;
 use crate::buffer::remote_share;
-use crate::{BufferConfig, Descriptor, Error, LINE_BYTES, Result, ratio};
+use crate::{BufferConfig, Descriptor, Error, LINE_BYTES, Result, Stop, ratio};
 
 /// Bytes of a row of pixels: 1920 pixels of 4 bytes.
 const ROW_BYTES: usize = 1920 * 4;
@@ -58,7 +58,7 @@ unsafe fn draw_row(to: *mut u8, value: u64) {
 }
 
 impl Screen {
-    pub(super) fn new(config: &BufferConfig) -> Result<Self> {
+    pub(super) fn new(config: &BufferConfig, stop: &Stop) -> Result<Self> {
         if config.bank_mask.is_some() || config.stride != LINE_BYTES {
             return Err(Error::Invalid(
                 "a screen is scrolled as a whole: neither a stride nor a bank mask applies".into(),
@@ -73,7 +73,7 @@ impl Screen {
             )));
         }
         Ok(Self {
-            mapping: config.map()?,
+            mapping: config.map(stop)?,
             rows,
             done: 0,
         })
@@ -193,7 +193,7 @@ mod tests {
                 bytes: rows * ROW_BYTES,
                 ..BufferConfig::default()
             };
-            let mut screen = Screen::new(&config).unwrap();
+            let mut screen = Screen::new(&config, &Stop::new()).unwrap();
             for units in [1, 15, 16, 17, 32, 31, 64, 200, 7] {
                 screen.step(units).unwrap();
                 screen.verify().unwrap();
@@ -212,7 +212,10 @@ mod tests {
                 stride,
                 ..BufferConfig::default()
             };
-            Screen::new(&config).err().unwrap().to_string()
+            Screen::new(&config, &Stop::new())
+                .err()
+                .unwrap()
+                .to_string()
         };
         assert!(screen(4096, LINE_BYTES).contains("no screen"));
         assert!(screen(1 << 24, 128).contains("stride"));
