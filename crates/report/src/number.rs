@@ -49,9 +49,12 @@ pub fn count(value: Option<u64>) -> String {
     optional(value.map(|count| count as f64))
 }
 
-/// A ratio: two decimals below 100, `3.94`, `1.05`, `112`.
+/// A ratio: two decimals below 100, `3.94`, `1.05`, `112`; more where these are too few digits, `0.0043`.
 pub fn times(value: f64) -> String {
-    if value.abs() < 99.995 {
+    let magnitude = value.abs();
+    if magnitude > 0.0 && magnitude < 0.1 {
+        figure(value)
+    } else if magnitude < 99.995 {
         format!("{value:.2}")
     } else {
         figure(value.round())
@@ -206,6 +209,8 @@ mod tests {
             ["61.2\u{a0}%", "0.04\u{a0}%", "0\u{a0}%", "100\u{a0}%"]
         );
         assert_eq!([1.05, 3.944, 112.4].map(times), ["1.05", "3.94", "112"]);
+        let small = [0.0, 0.1, 0.0567, 0.004_321];
+        assert_eq!(small.map(times), ["0.00", "0.10", "0.0567", "0.004321"]);
         assert_eq!(bytes(524_288), "512\u{a0}KiB");
     }
 
