@@ -197,8 +197,18 @@ pub(crate) fn metric_name(cases: &[&Case], key: &str) -> (String, &'static str) 
         .find_map(|c| c.metric(key))
         .map_or(key, |m| m.metric.as_str());
     let (name, unit) = name_and_unit(metric);
+    let metrics = cases.iter().flat_map(|case| case.metrics());
+    let is_shared = metrics
+        .filter(|(_, m)| m.metric == metric)
+        .any(|(other, _)| other != key);
     if metric == key || key.starts_with(metric) {
-        (name, unit)
+        // With another key of this metric, the rest of the key tells which.
+        let rest = key[metric.len()..].replace('_', " ");
+        match rest.trim() {
+            "" => (name, unit),
+            rest if is_shared => (format!("{name} ({rest})"), unit),
+            _ => (name, unit),
+        }
     } else {
         (format!("{} {name}", key.replace('_', " ")), unit)
     }
@@ -330,4 +340,26 @@ pub(crate) fn file_name(key: &str) -> String {
             }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use memwarden_run::Metric;
+
+    use super::*;
+
+    #[test]
+    fn two_keys_of_one_metric_have_two_names() {
+        let metric = || Metric::from_samples("latency_ns", &[1.0, 2.0]);
+        let one = Case::new("one").with_metric("latency_ns", metric());
+        let both = one.clone().with_metric("latency_ns_beside", metric());
+        let name = |cases: &[&Case], key| metric_name(cases, key).0;
+        assert_eq!(name(&[&one], "latency_ns"), "latency");
+        let other = Case::new("other").with_metric("latency_ns_beside", metric());
+        assert_eq!(name(&[&other], "latency_ns_beside"), "latency");
+        for cases in [vec![&both], vec![&one, &other]] {
+            assert_eq!(name(&cases, "latency_ns"), "latency");
+            assert_eq!(name(&cases, "latency_ns_beside"), "latency (beside)");
+        }
+    }
 }
