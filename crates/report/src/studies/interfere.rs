@@ -454,7 +454,7 @@ mod charts {
         let summary = &compared;
         let mut figures = Vec::new();
         if summary.cases.iter().any(|c| c.victim.as_ref().is_some()) {
-            figures.push(victim(summary));
+            figures.extend(victim(summary));
             figures.extend(slowdown(summary));
         }
         figures.extend(aggressors(summary));
@@ -489,26 +489,59 @@ mod charts {
             .collect()
     }
 
-    /// One group for each set of aggressors, one bar for each guard setting.
+    /// The settings in groups of at most one for each colour. The first guard has a colour of its own; then the others
+    /// repeat. `no guard` is in each group, for comparison.
+    fn by_colour(summary: &Summary) -> Vec<Vec<(String, Colour)>> {
+        let (without, guards): (Vec<_>, Vec<_>) = settings(summary)
+            .into_iter()
+            .partition(|(_, colour)| *colour == Colour::UNGUARDED);
+        let (first, more) = guards.split_at(guards.len().min(1 + Colour::OTHERS));
+        let more = more.chunks(Colour::OTHERS);
+        std::iter::once(first)
+            .chain(more)
+            .map(|group| without.iter().chain(group).cloned().collect())
+            .collect()
+    }
+
+    /// Numbers the figures, if there are several of one name.
+    fn numbered(mut figures: Vec<Figure>) -> Vec<Figure> {
+        if figures.len() > 1 {
+            for (n, figure) in (1..).zip(&mut figures) {
+                figure.name += &format!("-{n}");
+            }
+        }
+        figures
+    }
+
+    /// One group of bars for each set of aggressors, one bar for each guard setting; in as many charts as there are groups
+    /// of settings.
     fn grouped(
         summary: &Summary,
         bar: impl Fn(&Case) -> Option<Bar>,
-    ) -> (Vec<(String, Colour)>, Vec<Group>) {
-        let series = settings(summary);
-        let mut groups: Vec<Group> = Vec::new();
-        for case in &summary.cases {
-            let Some(mut bar) = bar(case) else { continue };
-            let name = guard_text(case.guard.as_ref());
-            bar.series = series.iter().position(|s| s.0 == name).unwrap_or(0);
-            Group::add(&mut groups, company(&case.aggressors), bar);
+        figure: impl Fn(Vec<(String, Colour)>, Vec<Group>) -> Figure,
+    ) -> Vec<Figure> {
+        let mut figures = Vec::new();
+        for series in by_colour(summary) {
+            let mut groups: Vec<Group> = Vec::new();
+            for case in &summary.cases {
+                let name = guard_text(case.guard.as_ref());
+                let place = series.iter().position(|s| s.0 == name);
+                if let Some((series, mut bar)) = place.zip(bar(case)) {
+                    bar.series = series;
+                    Group::add(&mut groups, company(&case.aggressors), bar);
+                }
+            }
+            if !groups.is_empty() {
+                figures.push(figure(series, groups));
+            }
         }
-        (series, groups)
+        numbered(figures)
     }
 
-    fn victim(summary: &Summary) -> Figure {
+    fn victim(summary: &Summary) -> Vec<Figure> {
         let metric = metric_of(summary.cases.iter());
         let (name, unit, divisor) = in_unit(metric, summary.cases.iter());
-        let (series, groups) = grouped(summary, |case| {
+        let bar = |case: &Case| {
             let m = case.victim.as_ref()?;
             let median = m.median.map(|median| median / divisor);
             let text = match (median, case.slowdown) {
@@ -524,26 +557,29 @@ mod charts {
                 interval: m.median_ci95.map(|ends| ends.map(|end| end / divisor)),
                 text,
             })
-        });
+        };
         let solo = summary
             .cases
             .iter()
             .find(|c| c.aggressors.is_empty() && c.guard.is_none());
         let solo = solo.and_then(|c| Some(c.victim.as_ref()?.median? / divisor));
-        Figure::new(
-            "victim",
-            "Median of the victim in each case.",
-            Chart::Bars(BarChart {
-                title: format!("The victim's {name}, alone and beside aggressors"),
-                axis: Axis::new(name, unit),
-                series,
-                groups,
-                reach: 0.0,
-                reference: solo
-                    .map(|value| Reference::new(value, format!("alone: {} {unit}", figure(value)))),
-                whiskers: CI95,
-            }),
-        )
+        grouped(summary, bar, |series, groups| {
+            Figure::new(
+                "victim",
+                "Median of the victim in each case.",
+                Chart::Bars(BarChart {
+                    title: format!("The victim's {name}, alone and beside aggressors"),
+                    axis: Axis::new(name.clone(), unit),
+                    series,
+                    groups,
+                    reach: 0.0,
+                    reference: solo.map(|value| {
+                        Reference::new(value, format!("alone: {} {unit}", figure(value)))
+                    }),
+                    whiskers: CI95,
+                }),
+            )
+        })
     }
 
     /// The kinds of aggressors; a case with several has none.
@@ -561,17 +597,7 @@ mod charts {
                 kinds.push(kind);
             }
         }
-        let settings = settings(summary);
-        let (without, guards): (Vec<_>, Vec<_>) = settings
-            .iter()
-            .partition(|(_, colour)| *colour == Colour::UNGUARDED);
-        // The first guard has a colour of its own; then the others repeat.
-        let (first, more) = guards.split_at(guards.len().min(1 + Colour::OTHERS));
-        let more = more.chunks(Colour::OTHERS);
-        let groups: Vec<Vec<_>> = std::iter::once(first)
-            .chain(more)
-            .map(|group| without.iter().chain(group).copied().collect())
-            .collect();
+        let groups = by_colour(summary);
         let mut figures = Vec::new();
         for kind in &kinds {
             for settings in &groups {
@@ -590,12 +616,7 @@ mod charts {
                 }
             }
         }
-        if figures.len() > 1 {
-            for (n, figure) in (1..).zip(&mut figures) {
-                figure.name += &format!("-{n}");
-            }
-        }
-        figures
+        numbered(figures)
     }
 
     /// The slowdowns beside aggressors of one kind, under one guard setting.
@@ -637,8 +658,8 @@ mod charts {
         )
     }
 
-    fn aggressors(summary: &Summary) -> Option<Figure> {
-        let (series, groups) = grouped(summary, |case| {
+    fn aggressors(summary: &Summary) -> Vec<Figure> {
+        let bar = |case: &Case| {
             let each = each_mib_s(case)?;
             let all = case.aggressors.iter().filter_map(|a| a.mib_s);
             let (low, high) = all.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| {
@@ -651,8 +672,8 @@ mod charts {
                 interval: spread,
                 text: format!("{} MiB/s", figure(each)),
             })
-        });
-        (!groups.is_empty()).then(|| {
+        };
+        grouped(summary, bar, |series, groups| {
             Figure::new(
                 "aggressors",
                 "Mean of the aggressors of a case.",
@@ -668,8 +689,8 @@ mod charts {
         })
     }
 
-    fn throttling(summary: &Summary) -> Option<Figure> {
-        let (series, groups) = grouped(summary, |case| {
+    fn throttling(summary: &Summary) -> Vec<Figure> {
+        let bar = |case: &Case| {
             let share = throttled(case)?;
             Some(Bar {
                 series: 0,
@@ -677,8 +698,8 @@ mod charts {
                 interval: None,
                 text: percent(share),
             })
-        });
-        (!groups.is_empty()).then(|| {
+        };
+        grouped(summary, bar, |series, groups| {
             Figure::new(
                 "throttled",
                 "Share of the time in which the guard throttled an aggressor's core, mean over the aggressors.",
@@ -825,6 +846,36 @@ mod tests {
             slowdown_lines(&run_of(&kinds[..1], &[1.0]))[0].0,
             "slowdown"
         );
+    }
+
+    #[cfg(feature = "html")]
+    #[test]
+    fn no_two_bars_of_a_group_have_one_colour() {
+        for guards in 1..=14 {
+            let budgets: Vec<f64> = (1..=guards).map(f64::from).collect();
+            let summary = run_of(&["bandwidth:read"], &budgets);
+            let mut guarded = 0;
+            for figure in charts::of(&summary) {
+                let crate::plot::Chart::Bars(chart) = figure.chart else {
+                    continue;
+                };
+                for group in &chart.groups {
+                    let colours = group.bars.iter().map(|bar| chart.series[bar.series].1);
+                    let colours: Vec<_> = colours.collect();
+                    for (n, colour) in colours.iter().enumerate() {
+                        assert!(
+                            !colours[..n].contains(colour),
+                            "{}: {guards} guards",
+                            figure.name
+                        );
+                    }
+                    let named = group.bars.iter().map(|bar| &chart.series[bar.series].0);
+                    guarded += named.filter(|name| *name != "no guard").count();
+                }
+            }
+            // Alone, and beside one, two and three.
+            assert_eq!(guarded, 4 * budgets.len(), "each case has a place");
+        }
     }
 
     /// Of 127 cores with one budget and one with another, two rows.
