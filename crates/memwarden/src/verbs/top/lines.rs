@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Top in a pipe: a line for each core and interval, or a JSON object for each interval.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use memwarden_experiments::Interrupt;
 use memwarden_guard::rates::{CoreRates, Rates, ResourceRates, Sample, Sampler};
@@ -37,7 +37,7 @@ const COLUMNS: [&str; 19] = [
 ];
 
 const WIDTHS: [usize; 19] = [
-    8, 6, 3, 12, 12, 12, 12, 14, 12, 18, 16, 12, 9, 13, 12, 12, 9, 17, 14,
+    10, 6, 3, 12, 12, 12, 12, 14, 12, 18, 16, 12, 9, 13, 12, 12, 9, 17, 14,
 ];
 
 /// Prints until the count is reached or a signal comes. A closed pipe also ends it in order.
@@ -72,7 +72,8 @@ pub fn run(
             let object = object(guard.name(), now.as_secs_f64(), &kept, &rates);
             format!("{}\n", serde_json::to_string(&object)?)
         } else {
-            told.new_failings(&rates) + &lines(started.elapsed().as_secs_f64(), &rates)
+            let t_s = time(started.elapsed(), interval);
+            told.new_failings(&rates) + &lines(&t_s, &rates)
         };
         if !output::write(&text)? {
             return Ok(());
@@ -136,13 +137,23 @@ impl Told {
     }
 }
 
+/// Seconds since the start, with decimals that tell one interval from the next.
+fn time(elapsed: Duration, interval: Duration) -> String {
+    let seconds = elapsed.as_secs_f64();
+    if interval < Duration::from_secs(1) {
+        format!("{seconds:.3}")
+    } else {
+        format!("{seconds:.1}")
+    }
+}
+
 /// One line for each online core.
-fn lines(t_s: f64, rates: &Rates) -> String {
+fn lines(t_s: &str, rates: &Rates) -> String {
     let online = rates.cores.iter().filter(|core| core.online);
     online.map(|core| line(t_s, core)).collect()
 }
 
-fn line(t_s: f64, core: &CoreRates) -> String {
+fn line(t_s: &str, core: &CoreRates) -> String {
     let figure = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1}"));
     let percent = |share: Option<f64>| figure(share.map(|share| share * 100.0));
     let budget = |of: &ResourceRates| {
@@ -154,7 +165,7 @@ fn line(t_s: f64, core: &CoreRates) -> String {
         |write| (budget(write), figure(write.achieved_mib_s)),
     );
     row(&[
-        format!("{t_s:.1}"),
+        t_s.to_owned(),
         format!("CPU{}", core.cpu),
         if core.rt { "rt" } else { "-" }.to_owned(),
         budget(&core.read),
@@ -217,7 +228,7 @@ mod tests {
             interval_s: Some(1.0),
             cores: vec![fresh, busy, gone],
         };
-        let text = header() + &lines(12.04, &rates);
+        let text = header() + &lines("12.0", &rates);
         let words: Vec<Vec<&str>> = text
             .lines()
             .map(|line| line.split_whitespace().collect())
@@ -257,6 +268,19 @@ mod tests {
                 "2000.0"
             ]
         );
+    }
+
+    #[test]
+    fn each_interval_has_its_own_time() {
+        let at = |ms, interval_ms| {
+            time(
+                Duration::from_millis(ms),
+                Duration::from_millis(interval_ms),
+            )
+        };
+        assert_eq!([at(20, 20), at(40, 20)], ["0.020", "0.040"]);
+        assert_eq!(at(1998, 999), "1.998");
+        assert_eq!(at(3_600_012, 1000), "3600.0");
     }
 
     #[test]
