@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use memwarden_platform::cpus::{self, CpuSet};
-use memwarden_platform::{Root, affinity, topology};
+use memwarden_platform::{Root, affinity, settings_file, topology};
 use memwarden_run::{Summary, Whole};
 use memwarden_sim::Platform;
 use serde::Serialize;
@@ -102,7 +102,7 @@ pub trait Settings: Default + Serialize + DeserializeOwned {
     fn under(&self, file: Option<&Path>, options: &impl Serialize) -> Result<Self, Error> {
         let mut all = json(self)?;
         if let Some(path) = file {
-            let text = std::fs::read_to_string(path)
+            let text = settings_file::read(path)
                 .map_err(|error| Error::BadInput(format!("reading {}: {error}", path.display())))?;
             let mut given = parse::<Self>(&text)
                 .map_err(|error| Error::BadInput(format!("{}: {error}", path.display())))?;
@@ -297,6 +297,16 @@ pub(crate) mod tests {
         defaults
             .under(Some(file.path()), &())
             .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_refused() {
+        let defaults = crate::copy::bandwidth::Config::default();
+        let said = defaults.under(Some(Path::new("/dev/zero")), &());
+        assert_eq!(
+            said.unwrap_err().to_string(),
+            "reading /dev/zero: larger than 1 MiB, the limit of such a file"
+        );
     }
 
     #[test]

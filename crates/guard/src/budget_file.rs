@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use memwarden_platform::cpus::{self, CpuSet};
+use memwarden_platform::settings_file;
 use memwarden_platform::units::parse_whole_rate;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
@@ -271,7 +272,7 @@ impl BudgetFile {
     /// # Errors
     /// When the file can't be read or is invalid; the error names the first fault.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path).map_err(Error::file("reading", path))?;
+        let text = settings_file::read(path).map_err(Error::file("reading", path))?;
         Self::parse(path, &text)
     }
 
@@ -891,6 +892,8 @@ rt = false
             error.to_string().contains("reading /nonexistent.toml"),
             "{error}"
         );
+        let error = BudgetFile::read(Path::new("/dev/zero")).unwrap_err();
+        assert!(error.to_string().contains("reading /dev/zero"), "{error}");
     }
 
     proptest! {

@@ -24,6 +24,7 @@ mod fields;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
+use memwarden_platform::settings_file;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::DeTable;
@@ -123,7 +124,8 @@ pub fn names(half: Half) -> Vec<&'static str> {
 pub fn find(name: &str, half: Half) -> Result<(PathBuf, Cow<'static, str>), Error> {
     let path = PathBuf::from(name);
     if is_file(name) {
-        return match std::fs::read_to_string(&path) {
+        // An experiment reads it when it checks its settings, and again when it runs.
+        return match settings_file::read_again(&path) {
             Ok(text) => Ok((path, text.into())),
             Err(source) => Err(Error::Read { path, source }),
         };

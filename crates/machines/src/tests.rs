@@ -154,3 +154,12 @@ fn a_missing_field_is_named_at_the_table_around_it() {
     let found = said(head, Half::Times);
     assert!(found[0].contains("memory.name: is missing"), "{found:?}");
 }
+
+#[test]
+fn a_pipe_or_a_device_is_no_machine_as_its_file_is_read_again() {
+    let Error::Read { path, source } = find("/dev/null", Half::Counters).unwrap_err() else {
+        panic!("another error");
+    };
+    assert_eq!(path, Path::new("/dev/null"));
+    assert!(source.to_string().starts_with("not a regular file"));
+}

@@ -41,6 +41,7 @@ pub mod processor;
 pub mod ranges;
 mod root;
 pub mod sched;
+pub mod settings_file;
 pub mod shared;
 pub mod spin;
 pub mod swap;

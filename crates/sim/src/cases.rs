@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use memwarden_platform::settings_file;
 use memwarden_policy::{BestEffort, UNLIMITED};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -311,7 +312,7 @@ impl Facts {
     pub fn find(name: &str) -> Result<Self, FactsError> {
         if name.contains('/') || name.ends_with(".toml") {
             let path = Path::new(name);
-            let text = std::fs::read_to_string(path).map_err(|source| FactsError::Read {
+            let text = settings_file::read(path).map_err(|source| FactsError::Read {
                 path: path.to_owned(),
                 source,
             })?;

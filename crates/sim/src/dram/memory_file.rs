@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use memwarden_machines::{Fault, Listed};
+use memwarden_platform::settings_file;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -88,7 +89,7 @@ impl Memory {
     /// # Errors
     /// When the file cannot be read or is invalid.
     pub fn read(path: &Path) -> Result<Self, MemoryError> {
-        let text = std::fs::read_to_string(path).map_err(|source| MemoryError::Read {
+        let text = settings_file::read_again(path).map_err(|source| MemoryError::Read {
             path: path.to_owned(),
             source,
         })?;
