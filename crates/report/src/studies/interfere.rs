@@ -503,12 +503,10 @@ mod charts {
             .collect()
     }
 
-    /// Numbers the figures, if there are several of one name.
+    /// Numbers the figures of one name. The first keeps the name of a single one, and so replaces the file of an earlier version.
     fn numbered(mut figures: Vec<Figure>) -> Vec<Figure> {
-        if figures.len() > 1 {
-            for (n, figure) in (1..).zip(&mut figures) {
-                figure.name += &format!("-{n}");
-            }
+        for (n, figure) in (1..).zip(&mut figures).skip(1) {
+            figure.name += &format!("-{n}");
         }
         figures
     }
@@ -821,6 +819,8 @@ mod tests {
             let names: std::collections::BTreeSet<&String> =
                 charts.iter().map(|(name, _)| name).collect();
             assert_eq!(names.len(), charts.len(), "{guards} guards");
+            // As in runs of one kind, and of earlier versions, whose file it replaces.
+            assert_eq!(charts[0].0, "slowdown");
             let mut guarded = 0;
             for (name, lines) in &charts {
                 assert!(lines.len() <= 6, "{name}");
