@@ -348,10 +348,16 @@ fn shown_cores(case: &Case) -> Vec<(&Core, usize)> {
     shown
 }
 
-/// Larger for the worse of two cores with the same budget.
-fn badness(core: &Core) -> (bool, Option<u64>, Option<f64>) {
+/// Larger for the worse of two cores with the same budget. A core without data may not have been held.
+fn badness(core: &Core) -> (u8, Option<u64>, Option<u64>, Option<f64>) {
+    let held = match core.held {
+        Some(true) => 0,
+        None => 1,
+        Some(false) => 2,
+    };
     (
-        core.held == Some(false),
+        held,
+        core.unregulated_periods,
         core.largest_period_events,
         core.mean_period_events,
     )
@@ -423,7 +429,8 @@ fn budget_table(summary: &Summary) -> Table {
     };
     if guarded().any(many) {
         return table.caption(
-            "Of cores with the same budget, only the worst is shown; summary.json has all.",
+            "Of cores with the same budget, only the worst is shown: one that was not held, else one without data, else the one with \
+             the most unregulated periods, else with the largest period. summary.json has all.",
         );
     }
     table
@@ -881,14 +888,15 @@ mod tests {
     /// Of 127 cores with one budget and one with another, two rows.
     #[test]
     fn of_many_cores_the_worst_of_each_budget_is_shown() {
-        let core = |cpu: u32| Core {
-            cpu,
-            budget_events: Some(if cpu == 0 { 1000 } else { 100 }),
-            largest_period_events: Some(if cpu == 77 { 99 } else { 50 }),
-            held: Some(cpu != 5),
-            ..Core::default()
-        };
-        let rows = |cores: u32| {
+        let rows = |cores: u32, worse: &[(u32, Option<bool>)]| {
+            let held = |cpu| worse.iter().find(|(of, _)| *of == cpu);
+            let core = |cpu: u32| Core {
+                cpu,
+                budget_events: Some(if cpu == 0 { 1000 } else { 100 }),
+                largest_period_events: Some(if cpu == 77 { 99 } else { 50 }),
+                held: held(cpu).map_or(Some(true), |(_, held)| *held),
+                ..Core::default()
+            };
             let mut summary = Summary::new("interfere", "native");
             summary.cases.push(Case {
                 guard: Some(GuardSettings::default()),
@@ -899,8 +907,14 @@ mod tests {
             let cpus = rows.into_iter().map(|row| row[2].clone());
             cpus.collect::<Vec<_>>()
         };
-        assert_eq!(rows(16).len(), 16);
-        assert_eq!(rows(128), ["0", "5 (worst of 127)"]);
+        assert_eq!(rows(16, &[]).len(), 16);
+        assert_eq!(rows(128, &[]), ["0", "77 (worst of 127)"]);
+        let without_data = (9, None);
+        assert_eq!(rows(128, &[without_data]), ["0", "9 (worst of 127)"]);
+        let not_held = (5, Some(false));
+        for worse in [[without_data, not_held], [not_held, without_data]] {
+            assert_eq!(rows(128, &worse), ["0", "5 (worst of 127)"]);
+        }
     }
 
     #[test]
