@@ -28,7 +28,7 @@ use crate::guest::{self, Carry, GuestProgram, Job};
 use crate::kernel::Kernel;
 use crate::memory::ModelledMemory;
 use crate::own::Flavour;
-use crate::program;
+use crate::program::{self, Scheduled};
 use crate::source::Source;
 use crate::stock::Stock;
 
@@ -760,13 +760,14 @@ impl<'a> Boot<'a> {
         let mut console = Tail::new(self.file("console"));
         let mut log = String::new();
         let mut end = String::new();
-        let mut waited = Duration::ZERO;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+        let mut scheduled = Scheduled::default();
         let mut last_word = Duration::ZERO;
         let mut boot_s = None;
         loop {
             let ended = guest.try_wait().on("wait for", &self.program)?.is_some();
-            waited = waited.max(program::waited_for_a_core(guest));
-            let ran = self.started.elapsed().saturating_sub(waited);
+            scheduled = Scheduled::of(guest).max(scheduled);
+            let ran = scheduled.ran(self.started.elapsed(), cores);
             let news = console.read();
             if !news.is_empty() && boot_s.is_none() {
                 last_word = ran;

@@ -57,19 +57,47 @@ pub(crate) fn require(programs: &[&str]) -> Result<()> {
     })
 }
 
-/// The longest time that one of a program's threads was ready to run and waited for a core (`Documentation/scheduler/
-/// sched-stats.rst`, `/proc/PID/schedstat`, second number); 0 where the kernel does not count it.
-pub(crate) fn waited_for_a_core(child: &Child) -> Duration {
-    let Ok(threads) = fs::read_dir(format!("/proc/{}/task", child.id())) else {
-        return Duration::ZERO;
-    };
-    threads
-        .filter_map(|thread| {
-            let counts = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
-            counts.split(' ').nth(1)?.parse().ok()
-        })
-        .max()
-        .map_or(Duration::ZERO, Duration::from_nanos)
+/// What the scheduler counted for a program (`Documentation/scheduler/sched-stats.rst`, `/proc/PID/schedstat`); 0 where
+/// the kernel does not count it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Scheduled {
+    /// Time on a core, of all threads together.
+    on_cores: Duration,
+    /// The longest time that one thread was ready to run and waited for a core.
+    waited: Duration,
+}
+
+impl Scheduled {
+    /// The counts of a program's present threads.
+    pub(crate) fn of(child: &Child) -> Self {
+        let mut all = Self::default();
+        let Ok(threads) = fs::read_dir(format!("/proc/{}/task", child.id())) else {
+            return all;
+        };
+        for thread in threads.flatten() {
+            let counts = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+            let mut counts = counts.split(' ').map_while(|count| count.parse().ok());
+            let mut next = || counts.next().map_or(Duration::ZERO, Duration::from_nanos);
+            all.on_cores += next();
+            all.waited = all.waited.max(next());
+        }
+        all
+    }
+
+    /// The larger of both counts: those of threads that have ended are no longer visible.
+    pub(crate) fn max(self, earlier: Self) -> Self {
+        Self {
+            on_cores: self.on_cores.max(earlier.on_cores),
+            waited: self.waited.max(earlier.waited),
+        }
+    }
+
+    /// `elapsed` without the time in which other programs had the cores. With more busy threads than `cores`, the
+    /// program's threads wait for each other; they then use all cores, which shows in their time on them.
+    pub(crate) fn ran(self, elapsed: Duration, cores: u32) -> Duration {
+        let alone = self.on_cores / cores.max(1);
+        elapsed.saturating_sub(self.waited).max(alone).min(elapsed)
+    }
 }
 
 /// Sends SIGTERM.
@@ -221,36 +249,93 @@ mod tests {
         );
     }
 
-    #[test]
-    fn two_programs_on_one_core_wait_for_it() {
-        struct Ended(Child);
-        impl Drop for Ended {
-            fn drop(&mut self) {
-                let _ = self.0.kill();
-                let _ = self.0.wait();
-            }
+    struct Ended(Child);
+
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
         }
+    }
+
+    /// Starts a program on the first CPU that this process may use.
+    fn on_one_core(program: &[&str], variables: &[(&str, &str)]) -> Ended {
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let allowed = status
             .lines()
             .find_map(|line| line.strip_prefix("Cpus_allowed_list:\t"))
             .unwrap();
         let first = allowed.split(['-', ',']).next().unwrap();
-        let start = |program: &[&str]| {
-            let mut taskset = command("taskset");
-            Ended(taskset.args(["-c", first]).args(program).spawn().unwrap())
-        };
-        let busy = ["sh", "-c", "while :; do :; done"];
-        let both = [start(&busy), start(&busy)];
-        let idle = start(&["sleep", "1000"]);
-        // Each waits while the other one runs, however long a turn is.
-        let waited = || both.each_ref().map(|busy| waited_for_a_core(&busy.0));
-        let enough = (0..1000).any(|_| {
+        let mut taskset = command("taskset");
+        taskset.args(["-c", first]).args(program);
+        taskset.envs(variables.iter().copied());
+        Ended(taskset.stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    fn until(mut holds: impl FnMut() -> bool) -> bool {
+        (0..1000).any(|_| {
             std::thread::sleep(Duration::from_millis(10));
-            waited().iter().min() > Some(&Duration::from_millis(50))
-        });
+            holds()
+        })
+    }
+
+    #[test]
+    fn two_programs_on_one_core_wait_for_it() {
+        let busy = ["sh", "-c", "while :; do :; done"];
+        let both = [on_one_core(&busy, &[]), on_one_core(&busy, &[])];
+        let idle = on_one_core(&["sleep", "1000"], &[]);
+        // Each waits while the other one runs, however long a turn is.
+        let waited = || both.each_ref().map(|busy| Scheduled::of(&busy.0).waited);
+        let enough = until(|| waited().iter().min() > Some(&Duration::from_millis(50)));
         assert!(enough, "{:?}", waited());
-        assert!(waited_for_a_core(&idle.0) < waited()[0]);
+        assert!(Scheduled::of(&idle.0).waited < waited()[0]);
+    }
+
+    /// Set for the process of [`four_busy_threads`].
+    const BUSY: &str = "MEMWARDEN_TEST_BUSY";
+
+    /// Not a test: the program of the next one, as the same test program runs it.
+    #[test]
+    fn four_busy_threads() {
+        if std::env::var_os(BUSY).is_some() {
+            for _ in 0..3 {
+                std::thread::spawn(|| {
+                    loop {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            loop {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    #[test]
+    fn threads_of_one_program_that_wait_for_each_other_do_not_stretch_its_time() {
+        let program = std::env::current_exe().unwrap();
+        let words = ["--exact", "program::tests::four_busy_threads"];
+        let started = std::time::Instant::now();
+        let busy = on_one_core(
+            &[&[program.to_str().unwrap()], &words[..]].concat(),
+            &[(BUSY, "1")],
+        );
+        let seen = || Scheduled::of(&busy.0);
+        let enough = until(|| seen().on_cores > Duration::from_millis(600));
+        assert!(enough, "{:?}", seen());
+        let before = seen();
+        let elapsed = started.elapsed();
+        // Had the program the core to itself, it ran all the time, although each thread waited for three quarters of it.
+        let ran = before.ran(elapsed, 1);
+        assert!(ran >= before.on_cores, "{ran:?} {before:?}");
+        assert!(ran <= elapsed, "{ran:?} {elapsed:?}");
+        // More cores than threads: no thread waits for another one.
+        let one = Scheduled {
+            on_cores: Duration::from_secs(1),
+            waited: Duration::from_secs(3),
+        };
+        assert_eq!(one.ran(Duration::from_secs(4), 8), Duration::from_secs(1));
+        assert_eq!(one.ran(Duration::from_secs(4), 1), Duration::from_secs(1));
     }
 
     #[test]
