@@ -77,6 +77,15 @@ fn a_page_that_cannot_be_written_keeps_no_result_back() {
     assert!(out.contains(&finding), "{out}");
     assert!(second.join("report.html").is_file());
     assert!(out.contains("realtime/report.html"), "{out}");
+
+    let page = temp.path().join("page.html");
+    fs::create_dir(&page).unwrap();
+    let both = report(&["--page", page.to_str().unwrap()], &[&first, &second]);
+    let errors = text(&both.stderr);
+    assert_eq!(both.status.code(), Some(1), "{errors}");
+    for cannot in ["interfere/report.html", "page.html"] {
+        assert!(errors.contains(cannot), "{errors}");
+    }
 }
 
 #[test]

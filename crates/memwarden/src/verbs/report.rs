@@ -195,8 +195,10 @@ fn again(args: &Args) -> Result<()> {
         differences(&runs)?;
     }
     if let Some(page) = &args.page {
-        side_by_side(&runs, page)?;
-        print(&format!("Side by side: {}\n", page.display()))?;
+        match side_by_side(&runs, page) {
+            Ok(()) => print(&format!("Side by side: {}\n", page.display()))?,
+            Err(error) => failed.push(error.into()),
+        }
     }
     let last = failed.pop();
     for error in failed {
