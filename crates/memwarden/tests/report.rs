@@ -3,7 +3,9 @@
 //! kept or not needed.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -137,7 +139,6 @@ fn a_page_that_cannot_be_written_leaves_the_old_one() {
 
 #[test]
 fn a_link_is_written_through_and_a_new_page_has_the_usual_permissions() {
-    use std::os::unix::fs::PermissionsExt;
     let temp = tempfile::tempdir().unwrap();
     let directory = saved("interfere", temp.path());
     let (page, link) = (directory.join("report.html"), temp.path().join("link.html"));
@@ -151,6 +152,55 @@ fn a_link_is_written_through_and_a_new_page_has_the_usual_permissions() {
     assert!(report(&words, &[&directory]).status.success());
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert!(fs::read_to_string(&usual).unwrap().contains("</html>"));
+}
+
+#[test]
+fn a_page_that_is_written_again_keeps_its_permissions() {
+    let temp = tempfile::tempdir().unwrap();
+    let directory = saved("interfere", temp.path());
+    let page = directory.join("report.html");
+    for mode in [0o600, 0o664] {
+        fs::write(&page, "old").unwrap();
+        fs::set_permissions(&page, Permissions::from_mode(mode)).unwrap();
+        assert!(report(&[], &[&directory]).status.success());
+        let now = fs::metadata(&page).unwrap();
+        assert_eq!(now.permissions().mode() & 0o777, mode);
+        assert!(now.len() > 1000);
+    }
+}
+
+#[test]
+fn a_page_in_a_folder_that_takes_no_new_file_is_written_in_place() {
+    let temp = tempfile::tempdir().unwrap();
+    let directory = saved("interfere", temp.path());
+    assert!(report(&[], &[&directory]).status.success());
+    let page = directory.join("report.html");
+    let good = fs::read(&page).unwrap();
+    fs::write(&page, "old").unwrap();
+    for path in files(&directory).keys() {
+        fs::set_permissions(path, Permissions::from_mode(0o666)).unwrap();
+    }
+    let folders = [temp.path(), &directory, &directory.join("plots")];
+    let set = |mode| {
+        for folder in folders {
+            fs::set_permissions(folder, Permissions::from_mode(mode)).unwrap();
+        }
+    };
+    set(0o555);
+    let mut command = Command::new(MEMWARDEN);
+    command.arg("report").arg(&directory);
+    if rustix::process::geteuid().is_root() {
+        command.uid(65534).gid(65534);
+    }
+    let output = command.output();
+    set(0o755);
+    match output {
+        Ok(output) => {
+            assert!(output.status.success(), "{}", text(&output.stderr));
+            assert!(fs::read(&page).unwrap() == good);
+        }
+        Err(error) => println!("skipped: user nobody cannot run the program: {error}"),
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! report.html: one self-contained file.
 
-use std::fs::{self, Permissions};
-use std::io::{self, Write};
+use std::fs::{self, Metadata, Permissions};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -129,12 +129,16 @@ fn title_of(runs: &[Recorded]) -> String {
 
 /// Writes a file. If that fails, as on a full disk, the old one stays.
 fn write(path: &Path, text: &str) -> Result<(), Error> {
-    let is_special = fs::symlink_metadata(path).is_ok_and(|old| !old.is_file());
-    let written = if is_special {
+    let old = fs::symlink_metadata(path).ok();
+    let written = if old.as_ref().is_some_and(|old| !old.is_file()) {
         // A link, a pipe or a device, such as `--page /dev/stdout`: nothing takes its place.
         fs::write(path, text)
     } else {
-        replace(path, text)
+        match replace(path, text, old.as_ref().map(Metadata::permissions)) {
+            // A folder that takes no new file, or whose files only their owner may replace.
+            Err(error) if old.is_some() && is_denied(&error) => fs::write(path, text),
+            written => written,
+        }
     };
     written.map_err(|source| Error::Io {
         action: "write",
@@ -143,14 +147,26 @@ fn write(path: &Path, text: &str) -> Result<(), Error> {
     })
 }
 
-/// Writes a plain file beside its place, and renames it.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+fn is_denied(error: &io::Error) -> bool {
+    // EACCES, EPERM; EROFS, where only the file itself is mounted to be written.
+    matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+    )
+}
+
+/// Writes a plain file beside its place, and renames it. It gets the permissions of the old one.
+fn replace(path: &Path, text: &str, old: Option<Permissions>) -> io::Result<()> {
     let parent = path.parent().filter(|parent| *parent != Path::new(""));
+    // As for any new file; the process's mask applies.
+    let usual = Permissions::from_mode(0o666);
     let mut file = tempfile::Builder::new()
         .prefix(".memwarden-")
-        // As for any new file; the process's mask applies.
-        .permissions(Permissions::from_mode(0o666))
+        .permissions(old.clone().unwrap_or(usual))
         .tempfile_in(parent.unwrap_or(Path::new(".")))?;
+    if let Some(old) = old {
+        file.as_file().set_permissions(old)?;
+    }
     file.write_all(text.as_bytes())?;
     file.persist(path)?;
     Ok(())
