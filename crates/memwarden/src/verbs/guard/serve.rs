@@ -233,15 +233,8 @@ fn reload(source: &Source) {
         // The guard is put back next.
         Err(Error::Interrupted) => {}
         Err(error) => {
-            let stay = if matches!(
-                error,
-                Error::NotUndone { .. } | Error::NotStartedAgain { .. }
-            ) {
-                ""
-            } else {
-                "; the old settings stay"
-            };
-            log(&format!("{error}{stay}"));
+            let runs = keeper.regulator().is_some_and(|guard| guard.is_running());
+            log(&format!("{error}{}", consequence(&error, runs)));
             source.file.set(Some(FileState {
                 reload_ok: false,
                 ..state
@@ -278,5 +271,40 @@ fn look(source: &Source, trouble: &mut Option<String>) {
             }
             *trouble = Some(error);
         }
+    }
+}
+
+/// What a refused reload leaves, unless the error says it.
+fn consequence(error: &Error, guard_runs: bool) -> &'static str {
+    match error {
+        Error::NotUndone { .. } | Error::NotStartedAgain { .. } => "",
+        _ if guard_runs => "; the old settings stay",
+        _ => "; no guard runs",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_reload_promises_old_settings_only_where_a_guard_has_them() {
+        let refused = || Box::new(Error::BadInput("no".into()));
+        let not_undone = Error::NotUndone {
+            refused: refused(),
+            undo: refused(),
+        };
+        let not_started = Error::NotStartedAgain {
+            refused: refused(),
+            old: refused(),
+        };
+        assert_eq!(consequence(&refused(), true), "; the old settings stay");
+        assert_eq!(consequence(&refused(), false), "; no guard runs");
+        assert_eq!(
+            consequence(&Error::NoModuleSupport, false),
+            "; no guard runs"
+        );
+        assert_eq!(consequence(&not_undone, true), "");
+        assert_eq!(consequence(&not_started, false), "");
     }
 }
