@@ -97,8 +97,9 @@ impl Keeper {
     /// started here, a new guard is started.
     ///
     /// # Errors
-    /// When the file is invalid, or the guard refuses it. Everything stays as it was, and the
-    /// previous file remains in force.
+    /// When the file is invalid, the guard refuses it, or a guard that has to be restarted cannot be stopped.
+    /// Everything stays as it was, and the previous file remains in force; [`Error::NotUndone`] and
+    /// [`Error::NotStartedAgain`] say what did not stay.
     pub fn reload(&mut self) -> Result<String, Error> {
         let file = BudgetFile::read(&self.path)?;
         let Some(kept) = self
@@ -137,7 +138,7 @@ impl Keeper {
     }
 
     /// Releases the guard, which stops one that was started here, and starts one for `file`. If that fails,
-    /// starts one for the previous file.
+    /// starts one for the previous file. A guard that cannot be stopped, as one whose module is in use, continues.
     fn start_anew(&mut self, file: BudgetFile) -> Result<String, Error> {
         // What is known to be refused now does not end the guard that runs.
         self.host.open(&file)?;
@@ -229,15 +230,27 @@ impl Keeper {
         }
     }
 
+    /// Ends the session. If the guard refuses, it keeps its settings and the session continues.
     fn end_session(&mut self) -> Result<(), Error> {
-        match self.kept.take() {
-            Some(kept) if kept.session.regulator().is_running() => kept.session.end(),
-            Some(kept) => {
-                let _ = kept.session.end();
-                Ok(())
-            }
-            None => Ok(()),
+        let Some(kept) = &mut self.kept else {
+            return Ok(());
+        };
+        let before = kept.session.regulator().settings()?;
+        let Err(refused) = kept.session.try_end() else {
+            self.kept = None;
+            return Ok(());
+        };
+        if !kept.session.lives() {
+            self.kept = None;
+            return Err(refused);
         }
+        Err(match kept.session.guard().restore(&before) {
+            Ok(()) => refused,
+            Err(undo) => Error::NotUndone {
+                refused: Box::new(refused),
+                undo: Box::new(undo),
+            },
+        })
     }
 
     /// Stops the guard if it was started here, otherwise restores its settings.
@@ -245,7 +258,13 @@ impl Keeper {
     /// # Errors
     /// When the guard refuses.
     pub fn end(mut self) -> Result<(), Error> {
-        self.end_session()
+        let Some(kept) = self.kept.take() else {
+            return Ok(());
+        };
+        let runs = kept.session.regulator().is_running();
+        let ended = kept.session.end();
+        // There is nothing to restore in a guard that has ended.
+        if runs { ended } else { Ok(()) }
     }
 }
 
@@ -539,6 +558,31 @@ mod tests {
             error.to_string(),
             "it doesn't regulate; nor could a guard be started for the old settings (it doesn't regulate), so no guard runs now"
         );
+    }
+
+    #[test]
+    fn a_guard_that_cannot_be_stopped_stays_kept_with_the_old_file() {
+        for keep in [true, false] {
+            let setup = Setup::new(&format!("mb = [1000]\nkeep = {keep}\n"));
+            let mut keeper = setup.begin().unwrap();
+            setup.write(&format!(
+                "mb = [1000, 100]\nbytes_per_event = 4096\nkeep = {keep}\n"
+            ));
+            setup.guard.refuse_to_stop(true);
+            let error = keeper.reload().unwrap_err().to_string();
+            assert_eq!(error, "the guard is in use");
+            assert!(setup.guard.is_running());
+            assert!(keeper.regulator().is_some(), "keep = {keep}");
+            assert_eq!(keeper.look().unwrap(), None);
+            assert!(keeper.applied());
+            assert_eq!(setup.budgets(), [Some(16384), None]);
+            // The next SIGHUP applies the file, and the end stops the guard.
+            setup.guard.refuse_to_stop(false);
+            keeper.reload().unwrap();
+            assert_eq!(setup.budgets(), [Some(256), Some(25)]);
+            keeper.end().unwrap();
+            assert!(!setup.guard.is_running());
+        }
     }
 
     #[test]

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::mem;
 
 use crate::budget::Events;
 use crate::claims::{Budgets, Claim, Held, Locked};
@@ -308,25 +307,40 @@ impl Session {
     /// # Errors
     /// When the guard refuses, or has ended.
     pub fn end(mut self) -> Result<(), Error> {
-        self.close()
+        self.close(false)
     }
 
-    fn close(&mut self) -> Result<(), Error> {
-        if !mem::take(&mut self.open) {
+    /// Like [`Session::end`]. If the guard refuses and still runs, the session continues: it keeps its cores, and its end
+    /// can be tried again.
+    ///
+    /// # Errors
+    /// When the guard refuses, or has ended. [`Session::lives`] says whether the session continues.
+    pub fn try_end(&mut self) -> Result<(), Error> {
+        self.close(true)
+    }
+
+    fn close(&mut self, or_continue: bool) -> Result<(), Error> {
+        if !self.open {
             return Ok(());
         }
-        let Some(shared) = &mut self.shared else {
-            return match &self.earlier {
-                Some(earlier) => self.guard.restore(earlier),
-                None => self.guard.stop(),
-            };
+        self.open = or_continue;
+        let lock = match &mut self.shared {
+            None => None,
+            Some(shared) => Some(match shared.lock.take() {
+                Some(lock) => lock,
+                None => Locked::wait(&shared.places)?,
+            }),
         };
-        let lock = match shared.lock.take() {
-            Some(lock) => lock,
-            None => Locked::wait(&shared.places)?,
+        let outcome = match (&self.shared, &lock, &self.earlier) {
+            (Some(shared), Some(lock), earlier) => {
+                leave(self.guard.as_mut(), shared, earlier.as_ref(), lock)
+            }
+            (_, _, Some(earlier)) => self.guard.restore(earlier),
+            (_, _, None) => self.guard.stop(),
         };
-        let outcome = leave(self.guard.as_mut(), shared, self.earlier.as_ref(), &lock);
-        if let Some(held) = shared.held.take() {
+        self.open = or_continue && outcome.is_err() && self.lives();
+        let held = self.shared.as_mut().filter(|_| !self.open);
+        if let Some((held, lock)) = held.and_then(|shared| shared.held.take()).zip(lock) {
             lock.remove(held);
         }
         outcome
@@ -454,7 +468,7 @@ fn leave(
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if let Err(error) = self.close() {
+        if let Err(error) = self.close(false) {
             let _ = writeln!(io::stderr(), "memwarden: cannot restore the guard: {error}");
         }
     }
@@ -477,6 +491,7 @@ pub(crate) mod tests {
         offline: Rc<RefCell<BTreeSet<usize>>>,
         refuses: Rc<Cell<bool>>,
         keeps_exemptions: Rc<Cell<bool>>,
+        in_use: Rc<Cell<bool>>,
         /// Number of starts; `None` for a guard that no other process can use.
         starts: Option<Rc<Cell<u32>>>,
     }
@@ -489,6 +504,7 @@ pub(crate) mod tests {
                 offline: Rc::default(),
                 refuses: Rc::default(),
                 keeps_exemptions: Rc::default(),
+                in_use: Rc::default(),
                 starts: None,
             }
         }
@@ -521,6 +537,11 @@ pub(crate) mod tests {
         /// Refuses to throttle a core that is exempt.
         pub(crate) fn refuse_to_end_exemptions(&self, refuse: bool) {
             self.keeps_exemptions.set(refuse);
+        }
+
+        /// Behaves like a module that another program uses, and so cannot be unloaded.
+        pub(crate) fn refuse_to_stop(&self, refuse: bool) {
+            self.in_use.set(refuse);
         }
     }
 
@@ -594,6 +615,9 @@ pub(crate) mod tests {
             self.null.borrow_mut().reset_statistics()
         }
         fn stop(&mut self) -> Result<(), Error> {
+            if self.in_use.get() {
+                return Err(Error::System("the guard is in use".into()));
+            }
             self.null.borrow_mut().stop()
         }
     }
@@ -804,6 +828,38 @@ pub(crate) mod tests {
         assert!(!run.lives());
         assert!(run.end().is_err());
         assert!(processes.guard.is_running());
+    }
+
+    #[test]
+    fn a_session_whose_guard_refuses_to_stop_continues_until_the_guard_ends() {
+        let mut processes = Processes::new();
+        let mut run = processes.run(0, 5).unwrap();
+        processes.guard.refuse_to_stop(true);
+        assert!(run.try_end().is_err());
+        assert!(run.lives());
+        // It still holds its core.
+        assert!(processes.run(0, 6).is_err());
+        processes.guard.refuse_to_stop(false);
+        let other = processes.run(1, 7).unwrap();
+        run.try_end().unwrap();
+        run.try_end().unwrap();
+        assert_eq!(processes.budgets(), [None, Some(7)]);
+        other.end().unwrap();
+        assert!(!processes.guard.is_running());
+
+        let mut run = processes.run(0, 5).unwrap();
+        processes.guard.stop().unwrap();
+        processes.guard.start(&StartOptions::default()).unwrap();
+        assert!(run.try_end().is_err());
+        assert!(!run.lives());
+        processes.run(0, 6).unwrap();
+
+        // With no second try, the core is free.
+        processes.guard.stop().unwrap();
+        let run = processes.run(0, 5).unwrap();
+        processes.guard.refuse_to_stop(true);
+        assert!(run.end().is_err());
+        processes.run(0, 6).unwrap();
     }
 
     #[test]
