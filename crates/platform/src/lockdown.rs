@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's lockdown (`man 7 kernel_lockdown`), which Secure Boot turns on in most distributions.
 //!
-//! Its file is in securityfs. Where that is not mounted, as in containers and on small systems, this module mounts it for
+//! Its file is in securityfs. Where that is not mounted there, as in containers and on small systems, this module mounts it for
 //! itself, attached to no path.
 
 use std::fs;
+use std::io::{self, ErrorKind};
 
 use rustix::io::Errno;
 
@@ -13,6 +14,9 @@ use crate::detached::Detached;
 
 /// The file, with the modes and the present one in brackets: `none [integrity] confidentiality`.
 const FILE: &str = "/sys/kernel/security/lockdown";
+
+/// The place of securityfs.
+const FOLDER: &str = "/sys/kernel/security";
 
 /// What the kernel refuses even to root.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,17 +38,21 @@ impl Lockdown {
     /// The lockdown of the machine below `root`.
     #[must_use]
     pub fn of(root: &Root) -> Self {
-        match root.text(FILE) {
-            Some(modes) => Self::read(&modes),
-            None if is_mounted(root) => Self::Off,
-            None if root.is_system() => match Detached::mount("securityfs") {
-                // A kernel without lockdown has no such file.
-                Ok(mount) => fs::read_to_string(mount.path("lockdown"))
-                    .map_or(Self::Off, |modes| Self::read(&modes)),
+        match fs::read_to_string(root.path(FILE)) {
+            Ok(modes) => Self::read(&modes),
+            Err(error) if error.kind() != ErrorKind::NotFound => Self::unreadable(&error),
+            Err(_) if is_mounted(root) => Self::Off,
+            Err(_) if root.is_system() => match Detached::mount("securityfs") {
+                Ok(mount) => match fs::read_to_string(mount.path("lockdown")) {
+                    Ok(modes) => Self::read(&modes),
+                    // A kernel without lockdown has no such file.
+                    Err(error) if error.kind() == ErrorKind::NotFound => Self::Off,
+                    Err(error) => Self::unreadable(&error),
+                },
                 Err(Errno::NODEV) => Self::Off,
                 Err(error) => Self::not_mounted(&format!(", and cannot be mounted: {error}")),
             },
-            None => Self::not_mounted(""),
+            Err(_) => Self::not_mounted(""),
         }
     }
 
@@ -66,6 +74,13 @@ impl Lockdown {
         }
     }
 
+    fn unreadable(error: &io::Error) -> Self {
+        Self::Unknown {
+            reason: format!("{FILE} cannot be read: {error}"),
+            remedy: "as root, outside of containers: cat /sys/kernel/security/lockdown",
+        }
+    }
+
     /// The mode, if it is on.
     #[must_use]
     pub fn mode(&self) -> Option<&str> {
@@ -76,11 +91,15 @@ impl Lockdown {
     }
 }
 
+/// Whether securityfs is what a path below [`FOLDER`] leads to.
 fn is_mounted(root: &Root) -> bool {
     let mounts = root.text("/proc/mounts").unwrap_or_default();
-    mounts
-        .lines()
-        .any(|line| line.split(' ').nth(2) == Some("securityfs"))
+    let mut kinds = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        (words.next() == Some(FOLDER)).then(|| words.next())?
+    });
+    // A later mount covers the earlier ones.
+    kinds.next_back() == Some("securityfs")
 }
 
 #[cfg(test)]
@@ -114,5 +133,27 @@ mod tests {
         assert_eq!(lockdown(&[("/proc/mounts", mounts)]), Lockdown::Off);
         let unknown = lockdown(&[("/proc/mounts", "proc /proc proc rw 0 0\n")]);
         assert!(matches!(unknown, Lockdown::Unknown { .. }), "{unknown:?}");
+    }
+
+    #[test]
+    fn a_securityfs_elsewhere_or_covered_tells_nothing() {
+        for mounts in [
+            "none /tmp/h securityfs rw 0 0\n",
+            "securityfs /sys/kernel/security securityfs rw 0 0\ntmpfs /sys/kernel/security tmpfs rw 0 0\n",
+        ] {
+            let unknown = lockdown(&[("/proc/mounts", mounts)]);
+            assert!(matches!(unknown, Lockdown::Unknown { .. }), "{unknown:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_a_kernel_without_lockdown() {
+        let mounts = "securityfs /sys/kernel/security securityfs rw 0 0\n";
+        let folder = format!("{FILE}/in-its-place");
+        let unknown = lockdown(&[("/proc/mounts", mounts), (&folder, "")]);
+        match unknown {
+            Lockdown::Unknown { reason, .. } => assert!(reason.contains(FILE), "{reason}"),
+            other => panic!("{other:?}"),
+        }
     }
 }
