@@ -8,6 +8,7 @@
 #include <linux/string.h>
 #include <linux/vmalloc.h>
 
+#include "channel.h"
 #include "copy.h"
 #include "region.h"
 
@@ -55,9 +56,10 @@ int cftu_region_get(struct region *region, size_t bytes)
 
 void cftu_region_put(struct region *region)
 {
-	if (region->reserved)
-		usercopy_region_give();
-	else
+	if (!region->reserved)
 		vfree(region->memory);
+	/* A lost transfer may still write to it, so no other file may get it. */
+	else if (!cftu_engine_has_lost())
+		usercopy_region_give();
 	*region = (struct region){};
 }
