@@ -434,7 +434,8 @@ static bool is_wanted(struct dma_chan *dma, void *wanted)
 {
 	const char *name = wanted;
 
-	return !*name || !strcmp(driver_of(dma), name);
+	/* As much of it as cftu_engine.provider holds. */
+	return !*name || !strncmp(driver_of(dma), name, CFTU_NAME_BYTES - 1);
 }
 
 /*
@@ -545,17 +546,17 @@ int cftu_engine_start(void)
 	cftu_engine.piece_bytes = PAGE_SIZE;
 	cftu_engine.coherent = true;
 	cftu_engine.can_pause = true;
-	cftu_engine.provider = provider;
+	strscpy(cftu_engine.provider, provider, sizeof(cftu_engine.provider));
 	dma_cap_zero(mask);
 	dma_cap_set(DMA_MEMCPY, mask);
 	for (cftu_engine.count = 0; cftu_engine.count < wanted; cftu_engine.count++) {
 		struct dma_chan *dma;
 
-		dma = dma_request_channel(mask, is_wanted, (void *)cftu_engine.provider);
+		dma = dma_request_channel(mask, is_wanted, cftu_engine.provider);
 		if (!dma)
 			break;
 		if (!cftu_engine.count)
-			cftu_engine.provider = driver_of(dma);
+			strscpy(cftu_engine.provider, driver_of(dma), sizeof(cftu_engine.provider));
 		channel_init(&cftu_engine.channels[cftu_engine.count], dma, cftu_engine.count);
 		take_limits(dma);
 	}

@@ -91,7 +91,7 @@ struct channel {
  * @coherent: the engine sees the CPUs' caches
  * @can_pause: every channel can be paused and resumed
  * @poll_bytes: the longest transfer whose end is polled for
- * @provider: the channels' driver
+ * @provider: name of the channels' driver, which may be gone while a channel is requested again
  * @known: what provider.c knows about that driver
  * @compares: the CPU compares source and target after each transfer
  */
@@ -103,7 +103,7 @@ struct engine {
 	bool coherent;
 	bool can_pause;
 	unsigned long poll_bytes;
-	const char *provider;
+	char provider[CFTU_NAME_BYTES];
 	const struct provider *known;
 	bool compares;
 };
