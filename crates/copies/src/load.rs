@@ -9,6 +9,9 @@ use crate::mymem::{C_DEVICE, IN_KERNEL, RUST_DEVICE};
 use crate::trace::{self, Function};
 use crate::{Error, Result};
 
+/// The most channels of swdma: `CHANNELS_MAX` of the module.
+const SOFTWARE_CHANNELS_MAX: usize = 64;
+
 /// The module that creates a device's file.
 pub(crate) fn module_of(path: &Path) -> Option<&'static str> {
     let modules = [
@@ -95,7 +98,8 @@ impl Drop for Providers {
     }
 }
 
-/// Loads cftu if `/dev/cftu` does not exist; if no DMA channel is free for it, loads swdma with `channels` channels first.
+/// Loads cftu if `/dev/cftu` does not exist; if no DMA channel is free for it, loads swdma with `channels` channels first,
+/// or with as many as it can have.
 /// `parameters` are cftu's.
 ///
 /// # Errors
@@ -112,11 +116,12 @@ pub fn provide_copies(path: &Path, channels: usize, parameters: &[&str]) -> Resu
         Err(Error::NotLoaded { reason, .. })
             if reason.contains("No such device") && !Path::new("/sys/module/swdma").exists() =>
         {
-            let channels = format!("channels={channels}");
-            let software = load("swdma", &[&channels]).map_err(|said| Error::NotLoaded {
-                path: path.into(),
-                module: "cftu",
-                reason: format!("{reason}; and no DMA channel in software: {said}"),
+            let software = load("swdma", &[&software_channels(channels)]).map_err(|said| {
+                Error::NotLoaded {
+                    path: path.into(),
+                    module: "cftu",
+                    reason: format!("{reason}; and no DMA channel in software: {said}"),
+                }
             })?;
             providers.loaded.push(software);
             providers.software = true;
@@ -125,6 +130,11 @@ pub fn provide_copies(path: &Path, channels: usize, parameters: &[&str]) -> Resu
         Err(error) => return Err(error),
     }
     Ok(providers)
+}
+
+/// swdma's parameter for `wanted` channels.
+fn software_channels(wanted: usize) -> String {
+    format!("channels={}", wanted.min(SOFTWARE_CHANNELS_MAX))
 }
 
 /// Loads copytrace if its devices do not exist in the folder `path`.
@@ -176,6 +186,14 @@ mod tests {
         assert_eq!(module_of(Path::new("/dev/cftu")), Some("cftu"));
         let traced = Path::new(trace::DEVICES).join(Function::To.device());
         assert_eq!(module_of(&traced), Some("copytrace"));
+    }
+
+    #[test]
+    fn swdma_is_asked_for_no_more_channels_than_it_takes() {
+        let module = include_str!("../../../kernel/swdma/main.c");
+        assert!(module.contains(&format!("#define CHANNELS_MAX {SOFTWARE_CHANNELS_MAX}\n")));
+        assert_eq!(software_channels(4), "channels=4");
+        assert_eq!(software_channels(96), "channels=64");
     }
 
     #[test]
