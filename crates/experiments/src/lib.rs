@@ -24,6 +24,7 @@ mod request;
 pub mod schema;
 mod settings;
 mod simulated;
+mod threads;
 pub mod traffic;
 mod workload;
 

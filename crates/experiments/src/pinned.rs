@@ -33,10 +33,3 @@ impl Drop for Pinned {
         let _ = affinity::set(self.before.clone());
     }
 }
-
-/// The result of a thread; its panic goes on here.
-pub(crate) fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
-    thread
-        .join()
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}

@@ -245,6 +245,29 @@ fn an_update_lost_under_a_lock_fails_with_one_line() {
     assert_eq!(run.summary.cases[0].number("wrong_runs"), Some(1.0));
 }
 
+/// Before a gate, the workers that had started waited for the others for ever, and no signal ended them.
+#[test]
+fn a_worker_that_cannot_start_ends_the_run_with_one_line() {
+    let bench = Bench::new();
+    let paths = [bench.device(), bench.out()];
+    let more = ["--workers", "20", "--increments", "10", "--lock", "none"];
+    // Eight stacks of 256 MiB are more than the process may have.
+    let output = Command::new("timeout")
+        .args(["--signal=KILL", "120", "sh", "-c"])
+        .args(["ulimit -v 2097152 && exec \"$@\"", "sh", MEMWARDEN])
+        .args(bench.words(&paths, "counter", &more))
+        .env("RUST_MIN_STACK", (256 << 20).to_string())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let last = said.lines().last().unwrap();
+    assert!(
+        last.starts_with("memwarden: starting a thread (") && !said.contains("panicked"),
+        "{said}"
+    );
+}
+
 #[test]
 fn bad_input_gets_one_line() {
     let bench = Bench::new();

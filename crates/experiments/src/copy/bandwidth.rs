@@ -5,7 +5,6 @@
 //! thus active during each thread's measured time.
 
 use std::path::PathBuf;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use memwarden_copies::cftu::{self, Channel, Copy, Session};
@@ -18,9 +17,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Bench, Engine, Moved, Operation, Policies, bytes_text, copy, note_cpu_parts, powers};
-use crate::pinned::joined;
 use crate::request::finished;
 use crate::settings::{check_sizes, check_within, not_empty, not_twice};
+use crate::threads::{Gate, at_once};
 use crate::{Error, Interrupt, RunRequest, Settings};
 
 /// Copies in each extra request of a thread that waits for the others: few, so that the run ends soon.
@@ -223,21 +222,14 @@ impl Work {
         interrupt: &Interrupt,
     ) -> Result<Vec<Part>, Error> {
         let shared = Shared {
-            start: Barrier::new(cpus.len()),
             left: AtomicUsize::new(cpus.len()),
             failed: AtomicBool::new(false),
         };
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = cpus
-                .iter()
-                .zip(sessions)
-                .map(|(cpu, session)| {
-                    let shared = &shared;
-                    scope.spawn(move || shared.work(self, *cpu, session.as_mut(), interrupt))
-                })
-                .collect();
-            threads.into_iter().map(joined).collect()
-        })
+        let works = cpus.iter().zip(sessions).map(|(cpu, session)| {
+            let shared = &shared;
+            move |gate: &Gate| shared.work(self, *cpu, session.as_mut(), gate, interrupt)
+        });
+        at_once(works.collect())
     }
 
     fn part(self, cpu: usize, copies: &[Copy]) -> Part {
@@ -307,7 +299,6 @@ fn engine_share<'a>(parts: impl Iterator<Item = &'a Part>) -> f64 {
 
 /// State that the threads of one run share.
 struct Shared {
-    start: Barrier,
     left: AtomicUsize,
     failed: AtomicBool,
 }
@@ -318,14 +309,15 @@ impl Shared {
         work: Work,
         cpu: usize,
         session: &mut dyn Session,
+        gate: &Gate,
         interrupt: &Interrupt,
     ) -> Result<Part, Error> {
         let mut copies = work
             .operation
             .copies(work.engine, work.size, work.operations);
         let pinned = affinity::pin(cpu);
-        // Reached after an error, too: the other threads wait at this barrier.
-        self.start.wait();
+        // Reached after an error, too: the other threads wait at this gate.
+        gate.wait()?;
         let copied = pinned
             .map_err(Error::from)
             .and_then(|()| copy(session, &mut copies, interrupt));

@@ -7,7 +7,7 @@ use memwarden_copies::cftu::Session;
 use memwarden_platform::affinity;
 
 use super::{Engine, Moved, Operation, copy};
-use crate::pinned::joined;
+use crate::threads::{Ends, joined, started};
 use crate::{Error, Interrupt};
 
 /// Copies in one request: enough that system calls are rare, few enough that a request is short.
@@ -15,15 +15,6 @@ const AT_MOST: u64 = 64;
 
 /// Upper limit of the bytes in one request.
 const BYTES_AT_MOST: u64 = 16 << 20;
-
-/// Stops the copier when dropped, also if the work fails.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 /// The copy to repeat.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +43,7 @@ pub(super) fn beside<T>(
 ) -> Result<(T, Made), Error> {
     let (stop, made) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
-        let copier = scope.spawn(|| {
+        let copier = started(scope, || {
             let result = affinity::pin(cpu).map_err(Error::from).and_then(|()| {
                 let Repeated {
                     operation,
@@ -76,7 +67,7 @@ pub(super) fn beside<T>(
             stop.store(true, Ordering::Relaxed);
             made.fetch_max(1, Ordering::Release);
             result
-        });
+        })?;
         let ends = Ends(&stop);
         // Wait for the first copies, so that the copier is active before the work begins.
         while made.load(Ordering::Acquire) == 0 {

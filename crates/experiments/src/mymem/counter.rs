@@ -6,7 +6,7 @@ mod workers;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Barrier, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use memwarden_copies::mymem::{Count, Device, Lock};
 use memwarden_platform::{affinity, clock};
@@ -14,8 +14,8 @@ use memwarden_run::studies::mymem_counter::{Case, NAME, Summary};
 use memwarden_run::{Metric, Sample};
 
 use super::{Client, Subject, open};
-use crate::pinned::joined;
 use crate::request::finished;
+use crate::threads::{Gate, at_once};
 use crate::{Error, Interrupt, RunRequest, Settings};
 
 pub use config::Config;
@@ -149,21 +149,17 @@ pub(super) fn count(
         lock,
         increments,
         mutex: Mutex::new(()),
-        start: Barrier::new(devices.len()),
         failed: AtomicBool::new(false),
     };
     devices[0].write_at(OFFSET, &0_u64.to_ne_bytes())?;
-    let ended = std::thread::scope(|scope| {
-        let threads: Vec<_> = devices
-            .iter()
-            .zip(cpus.iter().cycle())
-            .map(|(device, cpu)| scope.spawn(|| shared.work(device, *cpu, interrupt)))
-            .collect();
-        threads
-            .into_iter()
-            .map(joined)
-            .collect::<Result<Vec<(u64, u64)>, Error>>()
-    })?;
+    let works = devices
+        .iter()
+        .zip(cpus.iter().cycle())
+        .map(|(device, cpu)| {
+            let shared = &shared;
+            move |gate: &Gate| shared.work(device, *cpu, gate, interrupt)
+        });
+    let ended = at_once(works.collect())?;
     interrupt.check()?;
     let first = ended.iter().map(|(start, _)| *start).min().unwrap_or(0);
     let last = ended.iter().map(|(_, end)| *end).max().unwrap_or(0);
@@ -179,7 +175,6 @@ struct Shared {
     lock: Lock,
     increments: u64,
     mutex: Mutex<()>,
-    start: Barrier,
     failed: AtomicBool,
 }
 
@@ -189,11 +184,12 @@ impl Shared {
         &self,
         device: &Device,
         cpu: usize,
+        gate: &Gate,
         interrupt: &Interrupt,
     ) -> Result<(u64, u64), Error> {
         let pinned = affinity::pin(cpu);
-        // Reached after an error, too: the other workers wait at this barrier.
-        self.start.wait();
+        // Reached after an error, too: the other workers wait at this gate.
+        gate.wait()?;
         if let Err(error) = pinned {
             self.failed.store(true, Ordering::Relaxed);
             return Err(error.into());

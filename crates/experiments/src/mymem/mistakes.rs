@@ -22,9 +22,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Subject, counter};
-use crate::pinned::joined;
 use crate::request::finished;
 use crate::settings::{check_within, not_twice};
+use crate::threads::{Ends, joined, started};
 use crate::{Error, Interrupt, RunRequest, Settings};
 
 /// Devices whose modules have the parameter `exclusive`.
@@ -419,11 +419,12 @@ impl Sharers {
         meanwhile: impl FnOnce() -> Result<T, Error>,
     ) -> Result<(T, Vec<Option<io::Error>>), Error> {
         std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.workers.len())
-                .map(|worker| scope.spawn(move || self.work(number, worker)))
-                .collect();
+            let ends = Ends(&self.ended);
+            let threads = (0..self.workers.len())
+                .map(|worker| started(scope, move || self.work(number, worker)))
+                .collect::<Result<Vec<_>, Error>>()?;
             let said = meanwhile();
-            self.ended.store(true, Ordering::Relaxed);
+            drop(ends);
             let errors = threads.into_iter().map(joined).collect();
             Ok((said?, errors))
         })

@@ -4,7 +4,6 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use memwarden_copies::trace::{Control, Counts, Function, FunctionStatistics, Reader};
@@ -13,7 +12,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::dat::{Files, Lines};
 use crate::Error;
-use crate::pinned::joined;
+use crate::threads::{Ends, joined, started};
 
 /// Upper limits of the size classes of the live view; larger copies are one more class.
 pub const CLASSES: [u64; 5] = [64, 512, 4096, 65_536, 1 << 20];
@@ -128,13 +127,16 @@ impl<'a> Trace<'a> {
         let cpus: Vec<usize> = readers.iter().map(|(cpu, _)| *cpu).collect();
         let read = std::thread::scope(|scope| {
             let (tell, told) = mpsc::channel();
-            let threads: Vec<ScopedJoinHandle<'_, Result<Read, Error>>> = readers
+            // After an error, too, the readers are told to stop before the pipe wakes those that wait.
+            let pipe = end.tell;
+            let ends = Ends(&self.stopped);
+            let threads = readers
                 .into_iter()
                 .map(|(cpu, reader)| {
                     let tell = tell.clone();
-                    scope.spawn(move || self.read(cpu, reader, &tell))
+                    started(scope, move || self.read(cpu, reader, &tell))
                 })
-                .collect();
+                .collect::<Result<Vec<_>, Error>>()?;
             drop(tell);
             // Recording starts only once every thread runs on its CPU.
             let ready = told
@@ -151,8 +153,8 @@ impl<'a> Trace<'a> {
             for control in &self.controls {
                 outcome = outcome.and(control.stop().map_err(Error::from));
             }
-            self.stopped.store(true, Ordering::Release);
-            drop(end.tell);
+            drop(ends);
+            drop(pipe);
             let read: Vec<_> = threads.into_iter().map(joined).collect();
             let read = read.into_iter().collect::<Result<Vec<Read>, Error>>();
             // A thread's own error explains those that followed from it.
