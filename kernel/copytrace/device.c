@@ -58,11 +58,22 @@ static struct copytrace_ring *claimed_ring(const struct opened *opened)
 	return smp_load_acquire(&opened->ring);
 }
 
+/* Copies that the source lost while the ring was open. */
+static u64 missed_by(const struct copytrace_ring *ring)
+{
+	u64 missed = ring->missed;
+
+	if (copytrace_ring_is_open(ring))
+		missed += copytrace_source_missed(ring->function) - ring->missed_before;
+	return missed;
+}
+
 /* Copies that end from now on are not recorded. */
 static void close_ring(struct copytrace_ring *ring)
 {
 	if (!copytrace_ring_is_open(ring))
 		return;
+	ring->missed = missed_by(ring);
 	copytrace_ring_close(ring);
 	/* Copies that are being recorded now are complete after this grace period. */
 	ring->closed = get_state_synchronize_rcu();
@@ -125,7 +136,10 @@ static int start_ring(struct copytrace_ring *ring)
 			return err;
 		ring->started = true;
 	}
-	copytrace_ring_open(ring);
+	if (!copytrace_ring_is_open(ring)) {
+		ring->missed_before = copytrace_source_missed(ring->function);
+		copytrace_ring_open(ring);
+	}
 	return 0;
 }
 
@@ -155,7 +169,7 @@ static int tell_counts(const struct copytrace_ring *ring, struct copytrace_count
 	counts.recorded = local_read(&ring->recorded);
 	counts.dropped = local_read(&ring->dropped);
 	mutex_lock(&copytrace_rings_lock);
-	counts.missed = copytrace_source_missed();
+	counts.missed = missed_by(ring);
 	mutex_unlock(&copytrace_rings_lock);
 	return copy_to_user(argument, &counts, sizeof(counts)) ? -EFAULT : 0;
 }

@@ -56,6 +56,7 @@ int copytrace_rings_init(void)
 		for (function = 0; function < FUNCTIONS; function++) {
 			struct copytrace_ring *ring = copytrace_ring_of(function, cpu);
 
+			ring->function = function;
 			ring->quarter = records / 4;
 			init_irq_work(&ring->filled, wake_readers);
 			init_waitqueue_head(&ring->waiting);
@@ -79,6 +80,7 @@ int copytrace_ring_claim(struct copytrace_ring *ring, bool addresses)
 	ring->addresses = addresses ? ~0UL : 0;
 	local_set(&ring->recorded, 0);
 	local_set(&ring->dropped, 0);
+	ring->missed = 0;
 	return 0;
 }
 

@@ -34,6 +34,10 @@ enum copytrace_function {
  * @quarter: a quarter of the records; at this fill level waiting readers are woken
  * @started: the ring holds a reference on the source; under copytrace_rings_lock
  * @closed: the RCU state at which the ring was closed; under copytrace_rings_lock
+ * @function: its function
+ * @missed: copies of the function that the source lost while the ring was open, up to the last
+ *	close; under copytrace_rings_lock
+ * @missed_before: those that the source had lost when the ring was last opened
  * @filled: wakes the readers, from a context where recording may not
  * @waiting: readers in poll()
  */
@@ -47,6 +51,9 @@ struct copytrace_ring {
 	unsigned long quarter;
 	bool started;
 	unsigned long closed;
+	enum copytrace_function function;
+	u64 missed;
+	u64 missed_before;
 	struct irq_work filled;
 	wait_queue_head_t waiting;
 };

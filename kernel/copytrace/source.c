@@ -32,14 +32,14 @@ MODULE_PARM_DESC(from, "where copies are seen: hooks (of a patched kernel) or pr
  * @flags: COPYTRACE_MERGED or 0
  * @start: begins recording; 0 or an errno
  * @stop: ends recording; no copy is being recorded when it returns
- * @missed: copies lost since the last start
+ * @missed: copies of a function lost since the module was loaded
  */
 struct source_kind {
 	const char *name;
 	u32 flags;
 	int (*start)(void);
 	void (*stop)(void);
-	u64 (*missed)(void);
+	u64 (*missed)(enum copytrace_function function);
 };
 
 #ifdef CONFIG_USERCOPY_TRACE
@@ -72,7 +72,7 @@ static int hooks_start(void)
 	return usercopy_trace_start(record_hooked_copy);
 }
 
-static u64 hooks_missed(void)
+static u64 hooks_missed(enum copytrace_function function)
 {
 	return 0;
 }
@@ -141,6 +141,13 @@ static int to_returns(struct kretprobe_instance *instance, struct pt_regs *regis
 NOKPROBE_SYMBOL(to_returns);
 
 static struct kretprobe probes[2];
+/* Calls that each probe missed in earlier registrations: a probe counts those since the last. */
+static u64 missed_earlier[2];
+
+static u64 missed_now(int i)
+{
+	return probes[i].nmissed + probes[i].kp.nmissed;
+}
 
 /* The four functions are inlined; arm64's share the routines that they call. */
 #ifdef CONFIG_ARM64
@@ -164,6 +171,7 @@ static int probes_start(void)
 
 	for (i = 0; i < ARRAY_SIZE(probes); i++) {
 		/* A registration leaves state that the next one must not see. */
+		missed_earlier[i] += missed_now(i);
 		memset(&probes[i], 0, sizeof(probes[i]));
 		probes[i].kp.symbol_name = names[i];
 		probes[i].entry_handler = probe_entry;
@@ -191,10 +199,17 @@ static void probes_stop(void)
 	synchronize_rcu();
 }
 
-/* The counts restart at 0 with each registration, and stay after the last one. */
-static u64 probes_missed(void)
+static u64 probes_missed(enum copytrace_function function)
 {
-	return probes[0].nmissed + probes[0].kp.nmissed + probes[1].nmissed + probes[1].kp.nmissed;
+	switch (function) {
+	case FROM_USER:
+		return missed_earlier[0] + missed_now(0);
+	case TO_USER:
+		return missed_earlier[1] + missed_now(1);
+	default:
+		/* No probe records the __ forms as such. */
+		return 0;
+	}
 }
 #endif
 
@@ -282,8 +297,8 @@ void copytrace_source_stop(void)
 		chosen->stop();
 }
 
-u64 copytrace_source_missed(void)
+u64 copytrace_source_missed(enum copytrace_function function)
 {
 	lockdep_assert_held(&copytrace_rings_lock);
-	return chosen->missed();
+	return chosen->missed(function);
 }

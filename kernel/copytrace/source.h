@@ -8,6 +8,8 @@
 #include <linux/types.h>
 #include <memwarden/copytrace.h>
 
+#include "ring.h"
+
 /* Chooses hooks or probes. Returns 0, or an errno after logging a line. */
 int copytrace_source_choose(void);
 enum copytrace_source copytrace_source_kind(void);
@@ -21,7 +23,7 @@ int copytrace_source_start(void);
 /* The last start's stop ends recording; no copy is being recorded when it returns. */
 void copytrace_source_stop(void);
 
-/* Copies that the source itself lost since recording began. */
-u64 copytrace_source_missed(void);
+/* Copies of a function that the source itself lost since the module was loaded. */
+u64 copytrace_source_missed(enum copytrace_function function);
 
 #endif /* COPYTRACE_SOURCE_H */

@@ -15,5 +15,8 @@ else
 		"/host/lab/copytrace-count count 100 | grep -c ': 400 of 400$'" 0 '^3$'
 	skip "  the __ forms count with the others" "on amd64 they call no function that can be probed"
 fi
+check "a missed copy counts in the rings of its function that record then" "/host/lab/copytrace-missed >/tmp/missed; cat /tmp/missed" 0 \
+	'^from_user all, to_user 0, from_user later few$'
+check "and not in a later trace" "cat /tmp/missed" 0 '^from_user again 0$'
 check "it unloads" "rmmod copytrace" 0 ''
 finish

@@ -269,7 +269,7 @@ static void count(void)
 		one = counts(i);
 		sum.recorded += one.recorded;
 		sum.dropped += one.dropped;
-		sum.missed = one.missed;
+		sum.missed += one.missed;
 	}
 	show(1, UNAME_BYTES, times * cpus);
 	show(0, TIMEX_BYTES, times * cpus);

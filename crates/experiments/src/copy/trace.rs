@@ -299,7 +299,7 @@ impl<'a> Claimed<'a> {
         if let (Some(beside), None) = (&mut until.beside, until.exit_code) {
             until.exit_code = Some(beside.end()?);
         }
-        let missed = rings.iter().map(|ring| ring.counts.missed).max();
+        let missed = missed(self.functions, &rings);
         Ok(Traced {
             info,
             functions: self.functions.into(),
@@ -307,10 +307,19 @@ impl<'a> Claimed<'a> {
             elapsed,
             statistics,
             rings,
-            missed: missed.unwrap_or(0),
+            missed,
             exit_code: until.exit_code,
         })
     }
+}
+
+/// Copies that the probes missed: each ring of a function counts those on all CPUs.
+fn missed(functions: &[Function], rings: &[Ring]) -> u64 {
+    let of = |function: &Function| {
+        let rings = rings.iter().filter(|ring| ring.function == *function);
+        rings.map(|ring| ring.counts.missed).max().unwrap_or(0)
+    };
+    functions.iter().map(of).sum()
 }
 
 /// The counts of each CPU as samples, so that a run has samples even if nothing was copied.

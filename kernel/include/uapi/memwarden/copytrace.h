@@ -97,7 +97,8 @@ struct copytrace_record {
  * struct copytrace_counts - counts of the claimed ring, since it was claimed
  * @recorded: copies recorded
  * @dropped: copies not recorded, because the ring was full
- * @missed: probes: calls on all CPUs without a free probe instance; no ring has them
+ * @missed: probes: calls of the function, on all CPUs, that had no free probe instance while
+ *	this ring was recording; no ring has them
  */
 struct copytrace_counts {
 	__u64 recorded;

@@ -94,6 +94,25 @@ fn an_interrupt_ends_a_trace_that_has_no_end() {
 }
 
 #[test]
+fn a_missed_copy_counts_once_for_its_function() {
+    let ring = |cpu, function, missed| Ring {
+        cpu,
+        function,
+        counts: Counts {
+            missed,
+            ..Counts::default()
+        },
+    };
+    let rings = [
+        ring(0, Function::From, 5),
+        ring(1, Function::From, 4),
+        ring(0, Function::To, 2),
+        ring(1, Function::To, 2),
+    ];
+    assert_eq!(missed(&[Function::From, Function::To], &rings), 7);
+}
+
+#[test]
 fn a_command_ends_the_trace() {
     struct Command(u32);
     impl Beside for Command {
