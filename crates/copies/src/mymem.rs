@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, VariantArray};
 
-use crate::{Error, Result};
+use crate::{Error, Result, file_lock};
 
 pub use in_kernel::InKernel;
 pub use transfer::Transfer;
@@ -98,6 +98,14 @@ impl Device {
             path: path.into(),
             bytes,
         })
+    }
+
+    /// Reserves the device for this open file: all users share its memory, so two measurements would mix.
+    ///
+    /// # Errors
+    /// When another open file has it.
+    pub fn reserve(&self) -> Result<()> {
+        reserve(&self.file, &self.path)
     }
 
     /// Its path.
@@ -187,6 +195,14 @@ impl Device {
         }
         Error::refused(format!("{request} on"), &self.path, reason)
     }
+}
+
+/// Like [`Device::reserve`], for a file that the caller has opened.
+///
+/// # Errors
+/// When another open file has the device.
+pub fn reserve(file: &File, path: &Path) -> Result<()> {
+    file_lock::reserve(file, path)
 }
 
 fn open(path: &Path) -> Result<File> {

@@ -17,7 +17,7 @@ use memwarden_copies::{Loaded, provide};
 use memwarden_platform::as_text;
 use memwarden_run::{Summary, Whole};
 
-use crate::Error;
+use crate::{Error, Interrupt};
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,17 +77,26 @@ impl FromStr for Subject {
 
 as_text!(Subject);
 
+/// Devices whose modules have the parameter `exclusive`.
+const OURS: [&str; 2] = [C_DEVICE, RUST_DEVICE];
+
 /// An open subject.
 #[derive(Debug)]
 enum Client {
     Device(Device),
-    InKernel(InKernel),
+    InKernel {
+        kernel: InKernel,
+        /// Bytes of the memory in which it measures, that of the device in Rust.
+        bytes: u64,
+    },
 }
 
-/// The open subjects, and the modules that were loaded for them.
+/// The open subjects, reserved for this measurement, and the modules that were loaded for them.
 #[derive(Debug, Default)]
 struct Clients {
     open: Vec<(Subject, Client)>,
+    /// The device in Rust, if it is reserved for `in-kernel` only.
+    in_kernel_memory: Option<Device>,
     loaded: Vec<Loaded>,
 }
 
@@ -99,12 +108,58 @@ impl Clients {
         };
         self.loaded.extend(provide(path)?);
         let client = match subject {
-            Subject::Device(path) => Client::Device(Device::open(path)?),
-            Subject::InKernel => Client::InKernel(InKernel::open(path)?),
+            Subject::Device(path) => Client::Device(reserved(path)?),
+            Subject::InKernel => Client::InKernel {
+                kernel: InKernel::open(path)?,
+                bytes: self.reserve_in_kernel_memory()?,
+            },
         };
         self.open.push((subject.clone(), client));
         Ok(())
     }
+
+    /// Reserves the device in Rust, unless it is an open subject; returns its size.
+    fn reserve_in_kernel_memory(&mut self) -> memwarden_copies::Result<u64> {
+        let path = Path::new(RUST_DEVICE);
+        let open = self.open.iter().find_map(|(_, client)| match client {
+            Client::Device(device) if device.path() == path => Some(device.bytes()),
+            _ => None,
+        });
+        if let Some(bytes) = open {
+            return Ok(bytes);
+        }
+        Ok(self.in_kernel_memory.insert(reserved(path)?).bytes())
+    }
+}
+
+fn reserved(path: &Path) -> memwarden_copies::Result<Device> {
+    let device = Device::open(path)?;
+    device.reserve()?;
+    Ok(device)
+}
+
+/// The error of a command that failed: the interrupt, if it ended the command.
+fn ended(error: memwarden_copies::Error, interrupt: &Interrupt) -> Error {
+    if interrupt.came() {
+        Error::Interrupted
+    } else {
+        error.into()
+    }
+}
+
+/// True if the device's module lets it be open only once (its parameter `exclusive`).
+fn exclusive(path: &Path) -> bool {
+    exclusive_in(Path::new("/sys/module"), path)
+}
+
+fn exclusive_in(modules: &Path, path: &Path) -> bool {
+    // Another file of that name has another driver, or none.
+    if !OURS.iter().any(|ours| path == Path::new(ours)) {
+        return false;
+    }
+    let module = modules.join(path.file_name().unwrap_or_default());
+    std::fs::read_to_string(module.join("parameters/exclusive"))
+        .is_ok_and(|value| value.trim() == "Y")
 }
 
 impl Deref for Clients {
@@ -120,6 +175,7 @@ impl Drop for Clients {
         // Close the devices first: an open device holds a reference to its module, and a module to those that it
         // depends on.
         self.open.clear();
+        self.in_kernel_memory = None;
         while self.loaded.pop().is_some() {}
     }
 }
@@ -129,9 +185,14 @@ impl Drop for Clients {
 fn open<W: Whole>(wanted: &[Subject], summary: &mut Summary<W>) -> Result<Clients, Error> {
     let mut clients = Clients::default();
     if !wanted.is_empty() {
-        for subject in wanted {
+        // in-kernel last: it reserves the device in Rust if that is no subject itself.
+        let (last, first): (Vec<_>, Vec<_>) =
+            wanted.iter().partition(|one| **one == Subject::InKernel);
+        for subject in first.into_iter().chain(last) {
             clients.add(subject)?;
         }
+        let place = |subject: &Subject| wanted.iter().position(|one| one == subject);
+        clients.open.sort_by_key(|(subject, _)| place(subject));
         return Ok(clients);
     }
     let mut reason = None;
@@ -161,6 +222,34 @@ mod tests {
         let other: Subject = "/tmp/x".parse().unwrap();
         assert_eq!(other.name(), "/tmp/x");
         assert!("".parse::<Subject>().is_err());
+    }
+
+    #[test]
+    fn a_device_that_another_measures_with_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let wanted = [Subject::Device(file.path().into())];
+        let mut summary: Summary = Summary::new("mymem-counter", "native");
+        let first = open(&wanted, &mut summary).unwrap();
+        let message = open(&wanted, &mut summary).unwrap_err().to_string();
+        assert!(
+            message.contains(": another process measures with it"),
+            "{message}"
+        );
+        drop(first);
+        open(&wanted, &mut summary).unwrap();
+    }
+
+    #[test]
+    fn exclusive_is_read_of_memwarden_s_modules_only() {
+        let modules = tempfile::tempdir().unwrap();
+        let parameters = modules.path().join("mymem/parameters");
+        std::fs::create_dir_all(&parameters).unwrap();
+        let is = |path| exclusive_in(modules.path(), Path::new(path));
+        for (value, expected) in [("Y\n", true), ("N\n", false)] {
+            std::fs::write(parameters.join("exclusive"), value).unwrap();
+            assert_eq!(is(C_DEVICE), expected);
+            assert!(!is(RUST_DEVICE) && !is("/tmp/mymem"));
+        }
     }
 
     #[test]

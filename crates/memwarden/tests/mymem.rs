@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use memwarden_run::{Recorded, read_samples};
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -266,6 +267,23 @@ fn a_worker_that_cannot_start_ends_the_run_with_one_line() {
         last.starts_with("memwarden: starting a thread (") && !said.contains("panicked"),
         "{said}"
     );
+}
+
+#[test]
+fn a_device_with_which_another_measures_is_refused() {
+    let bench = Bench::new();
+    let other = std::fs::File::open(bench.device()).unwrap();
+    flock(&other, FlockOperation::LockExclusive).unwrap();
+    let paths = [bench.device(), bench.out()];
+    for verb in ["counter", "throughput", "mistakes"] {
+        let said = refusal(&bench.words(&paths, verb, &[]));
+        assert!(
+            said.contains(": another process measures with it"),
+            "{verb}: {said}"
+        );
+    }
+    drop(other);
+    bench.recorded("throughput", &["--sizes", "8", "--repeat", "2"]);
 }
 
 #[test]

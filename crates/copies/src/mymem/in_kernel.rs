@@ -2,7 +2,7 @@
 //! Measurements from inside the kernel: one write sends a command, and reads return its result.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -33,17 +33,22 @@ impl InKernel {
         })
     }
 
-    /// Writes and reads `bytes` bytes `trials` times.
+    /// Writes and reads `bytes` bytes `trials` times. A command that a signal ends is sent again, unless `given_up`.
     ///
     /// # Errors
     /// When the kernel refuses, or the result is not one line for each trial.
-    pub fn throughput(&self, bytes: u64, trials: u32) -> Result<Vec<Trial>> {
+    pub fn throughput(
+        &self,
+        bytes: u64,
+        trials: u32,
+        given_up: impl Fn() -> bool,
+    ) -> Result<Vec<Trial>> {
         let mut all = Vec::new();
         let mut left = trials;
         while left > 0 {
             let part = left.min(TRIALS_MAX);
             let command = format!("throughput {bytes} {part}");
-            let answer = self.ask(&command)?;
+            let answer = self.ask(&command, &given_up)?;
             let measured =
                 trials_of(&answer, part).map_err(|what| self.unreadable(&command, what))?;
             all.extend(measured);
@@ -52,21 +57,29 @@ impl InKernel {
         Ok(all)
     }
 
-    /// Runs `workers` kernel threads that increment the counter `increments` times each.
+    /// Runs `workers` kernel threads that increment the counter `increments` times each. A command that a signal ends is
+    /// sent again, unless `given_up`.
     ///
     /// # Errors
     /// When the kernel refuses, or the result is not one line.
-    pub fn count(&self, workers: u32, increments: u64, lock: Lock) -> Result<Count> {
+    pub fn count(
+        &self,
+        workers: u32,
+        increments: u64,
+        lock: Lock,
+        given_up: impl Fn() -> bool,
+    ) -> Result<Count> {
         let command = format!("counter {workers} {increments} {lock}");
-        let answer = self.ask(&command)?;
+        let answer = self.ask(&command, &given_up)?;
         count_of(&answer, workers, increments).map_err(|what| self.unreadable(&command, what))
     }
 
     /// Runs one command, which is complete when the write returns, and reads its whole result.
-    fn ask(&self, command: &str) -> Result<String> {
+    fn ask(&self, command: &str, given_up: &dyn Fn() -> bool) -> Result<String> {
         let line = format!("{command}\n");
         let action = || format!("`{command}` to");
-        match (&self.file).write(line.as_bytes()) {
+        // Every signal ends a command, also one that stops this process and continues it.
+        match uninterrupted(given_up, || (&self.file).write(line.as_bytes())) {
             Ok(moved) if moved == line.len() => {}
             Ok(moved) => {
                 return Err(Error::Short {
@@ -80,16 +93,14 @@ impl InKernel {
         let mut answer = Vec::new();
         let mut part = [0; 16384];
         loop {
-            let read = self
-                .file
-                .read_at(&mut part, answer.len() as u64)
-                .map_err(|reason| {
-                    Error::refused(
-                        format!("reading the result of `{command}` from"),
-                        &self.path,
-                        reason,
-                    )
-                })?;
+            let at = answer.len() as u64;
+            let read = self.file.read_at(&mut part, at).map_err(|reason| {
+                Error::refused(
+                    format!("reading the result of `{command}` from"),
+                    &self.path,
+                    reason,
+                )
+            })?;
             if read == 0 {
                 break;
             }
@@ -103,6 +114,19 @@ impl InKernel {
             path: self.path.clone(),
             command: command.into(),
             what,
+        }
+    }
+}
+
+/// Repeats a call that a signal ended, unless `given_up`.
+fn uninterrupted(
+    given_up: &dyn Fn() -> bool,
+    mut call: impl FnMut() -> io::Result<usize>,
+) -> io::Result<usize> {
+    loop {
+        match call() {
+            Err(reason) if reason.kind() == io::ErrorKind::Interrupted && !given_up() => {}
+            outcome => return outcome,
         }
     }
 }
@@ -151,6 +175,8 @@ fn numbers<const N: usize>(text: &str) -> Option<[u64; N]> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -190,8 +216,32 @@ mod tests {
         assert_eq!(TRIALS_MAX, 100_000);
         let file = tempfile::NamedTempFile::new().unwrap();
         let client = InKernel::open(file.path()).unwrap();
-        let message = client.throughput(1, 100_001).unwrap_err().to_string();
+        let message = client.throughput(1, 100_001, || false).unwrap_err();
+        let message = message.to_string();
         assert!(message.ends_with(": `throughput 1 100000`"), "{message}");
+    }
+
+    #[test]
+    fn a_command_that_a_signal_ended_is_sent_again_until_it_is_given_up() {
+        let times = Cell::new(0);
+        let interrupted = |left: u32| {
+            times.set(times.get() + 1);
+            if times.get() > left {
+                Ok(7)
+            } else {
+                Err(io::ErrorKind::Interrupted.into())
+            }
+        };
+        let moved = uninterrupted(&|| false, || interrupted(3)).unwrap();
+        assert_eq!((moved, times.take()), (7, 4));
+        let reason = uninterrupted(&|| times.get() == 2, || interrupted(3)).unwrap_err();
+        assert_eq!(
+            (reason.kind(), times.take()),
+            (io::ErrorKind::Interrupted, 2)
+        );
+        let refused = || Err(io::ErrorKind::PermissionDenied.into());
+        let reason = uninterrupted(&|| false, refused).unwrap_err();
+        assert_eq!(reason.kind(), io::ErrorKind::PermissionDenied);
     }
 
     #[test]
@@ -212,7 +262,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let client = InKernel::open(file.path()).unwrap();
         // What was written is what is read.
-        let message = client.throughput(64, 3).unwrap_err().to_string();
+        let message = client.throughput(64, 3, || false).unwrap_err().to_string();
         assert!(
             message.contains("answered `throughput 64 3`")
                 && message.ends_with(": `throughput 64 3`"),

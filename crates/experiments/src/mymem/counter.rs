@@ -13,7 +13,7 @@ use memwarden_platform::{affinity, clock};
 use memwarden_run::studies::mymem_counter::{Case, NAME, Summary};
 use memwarden_run::{Metric, Sample};
 
-use super::{Client, Subject, open};
+use super::{Client, Subject, ended, exclusive, open};
 use crate::request::finished;
 use crate::threads::{Gate, at_once};
 use crate::{Error, Interrupt, RunRequest, Settings};
@@ -61,7 +61,11 @@ impl Plan<'_> {
                 self.lock,
                 interrupt,
             )?,
-            Client::InKernel(kernel) => kernel.count(self.workers, self.increments, self.lock)?,
+            Client::InKernel { kernel, .. } => kernel
+                .count(self.workers, self.increments, self.lock, || {
+                    interrupt.came()
+                })
+                .map_err(|error| ended(error, interrupt))?,
         };
         self.counts.push(count);
         Ok(&self.counts[self.counts.len() - 1])
@@ -96,6 +100,7 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
     let interrupt = request.interrupt;
     let mut summary = Summary::new(NAME, "native");
     let clients = open(&config.device, &mut summary)?;
+    can_be_opened_again(&clients, exclusive)?;
     if config.lock.contains(&Lock::FetchAdd) {
         can_add(&clients)?;
     }
@@ -121,6 +126,28 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
         );
     }
     finished(folder, summary)
+}
+
+/// Fails before anything is measured if each worker's open file would be refused.
+fn can_be_opened_again(
+    clients: &[(Subject, Client)],
+    exclusive: impl Fn(&Path) -> bool,
+) -> Result<(), Error> {
+    for (_, client) in clients {
+        let Client::Device(device) = client else {
+            continue;
+        };
+        if exclusive(device.path()) {
+            let module = device.path().file_name().unwrap_or_default();
+            let module = module.to_string_lossy();
+            return Err(Error::BadInput(format!(
+                "{}: its module {module} was loaded with exclusive=1, and each worker opens the device; load it again \
+                 with exclusive=0 (modprobe -r {module} && modprobe {module} exclusive=0)",
+                device.path().display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Fails before anything is measured if a file does not support the addition.
@@ -314,6 +341,20 @@ mod tests {
         let (file, interrupt) = (file(), Interrupt::default());
         let error = count(file.path(), 8, 1_000_000, Lock::FetchAdd, &interrupt).unwrap_err();
         assert!(error.to_string().starts_with("fetch-add on "), "{error}");
+    }
+
+    #[test]
+    fn a_device_that_one_file_may_open_is_refused_with_the_parameter() {
+        let file = file();
+        let client = Client::Device(Device::open(file.path()).unwrap());
+        let clients = [(Subject::Device(file.path().into()), client)];
+        can_be_opened_again(&clients, |_| false).unwrap();
+        let message = can_be_opened_again(&clients, |_| true).unwrap_err();
+        let message = message.to_string();
+        assert!(
+            message.contains("was loaded with exclusive=1") && message.ends_with(" exclusive=0)"),
+            "{message}"
+        );
     }
 
     #[test]

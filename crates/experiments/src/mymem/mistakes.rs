@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use memwarden_copies::mymem::{C_DEVICE, Lock, RUST_DEVICE};
+use memwarden_copies::mymem::{self as memory_device, Lock};
 use memwarden_copies::{provide, provide_exclusive};
 use memwarden_platform::{descriptor, mymem};
 use memwarden_run::studies::mymem_mistakes::{Case, NAME, Summary};
@@ -21,26 +21,20 @@ use rustix::io::Errno;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Subject, counter};
+use super::{OURS, Subject, counter, exclusive};
 use crate::request::finished;
 use crate::settings::{check_within, not_twice};
 use crate::threads::{Ends, joined, started};
 use crate::{Error, Interrupt, RunRequest, Settings};
 
-/// Devices whose modules have the parameter `exclusive`.
-const OURS: [&str; 2] = [C_DEVICE, RUST_DEVICE];
-
 /// Programs that open the device while this one has it open.
 const PROGRAMS: usize = 4;
 
-/// Calls of each worker before its descriptor is closed, and after its number refers to another file.
+/// Calls of each worker before its descriptor is closed, and afterwards if they succeed.
 const CALLS: u64 = 100;
 
 /// A descriptor number that this process does not use otherwise: the kernel assigns the lowest free number.
 const NUMBER: RawFd = 200;
-
-/// Time in which every worker makes its next call.
-const AFTER_CLOSING: Duration = Duration::from_millis(100);
 
 /// Bytes of each write; each worker has its own place.
 const WORD_BYTES: u64 = 8;
@@ -209,6 +203,7 @@ fn on_device(
             path.display()
         )));
     }
+    memory_device::reserve(&file, path)?;
     let is_device = file
         .metadata()
         .is_ok_and(|data| data.file_type().is_char_device());
@@ -346,13 +341,6 @@ fn file_bytes(mut file: &File) -> Result<u64, Error> {
         .map_err(|reason| Error::BadInput(format!("find the end of the device: {reason}")))
 }
 
-/// Value of the module's parameter `exclusive`; false without such a parameter.
-fn exclusive(path: &Path) -> bool {
-    let module = path.file_name().unwrap_or_default().to_string_lossy();
-    let parameter = format!("/sys/module/{module}/parameters/exclusive");
-    std::fs::read_to_string(parameter).is_ok_and(|value| value.trim() == "Y")
-}
-
 /// The error's name in errno(3).
 fn errno(error: &io::Error) -> String {
     match Errno::from_io_error(error) {
@@ -443,8 +431,7 @@ fn closed(file: &File, workers: u32, interrupt: &Interrupt) -> Result<Found, Err
     let ((), errors) = sharers.run(shared.as_raw_fd(), || {
         sharers.have_called(interrupt)?;
         drop(shared);
-        std::thread::sleep(AFTER_CLOSING);
-        Ok(())
+        sharers.have_called(interrupt)
     })?;
     let expected = |error: &io::Error| Errno::from_io_error(error) == Some(Errno::BADF);
     let all = errors
@@ -601,6 +588,8 @@ pub fn faults(summary: &Summary) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use memwarden_copies::mymem::C_DEVICE;
+
     use super::*;
 
     fn file() -> File {

@@ -10,7 +10,7 @@ use memwarden_run::{Metric, Sample, title};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Client, Subject, open};
+use super::{Client, Subject, ended, open};
 use crate::pinned::Pinned;
 use crate::request::finished;
 use crate::settings::{check_seed, check_sizes, check_within, not_twice};
@@ -100,7 +100,7 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
             let mut trials = Vec::new();
             let cpu = match client {
                 Client::Device(_) => u32::try_from(pinned.cpu).ok(),
-                Client::InKernel(_) => None,
+                Client::InKernel { .. } => None,
             };
             let outcome = measure(config, client, size, interrupt, &mut trials);
             for (direction, ns) in [
@@ -140,9 +140,11 @@ fn measure(
                 trials.push(transfer.trial(device)?);
             }
         }
-        Client::InKernel(kernel) => {
+        Client::InKernel { kernel, .. } => {
             interrupt.check()?;
-            *trials = kernel.throughput(size, config.repeat)?;
+            *trials = kernel
+                .throughput(size, config.repeat, || interrupt.came())
+                .map_err(|error| ended(error, interrupt))?;
         }
     }
     Ok(())
@@ -156,15 +158,15 @@ fn length(size: u64) -> usize {
 /// Refuses a transfer that is longer than a device.
 fn fits(config: &Config, clients: &[(Subject, Client)]) -> Result<(), Error> {
     let largest = config.sizes.iter().copied().max().unwrap_or(0);
-    for (_, client) in clients {
-        if let Client::Device(device) = client {
-            if device.bytes() < largest {
-                return Err(Error::BadInput(format!(
-                    "--sizes {largest}: {} has {} bytes",
-                    device.path().display(),
-                    device.bytes()
-                )));
-            }
+    for (subject, client) in clients {
+        let bytes = match client {
+            Client::Device(device) => device.bytes(),
+            Client::InKernel { bytes, .. } => *bytes,
+        };
+        if bytes < largest {
+            return Err(Error::BadInput(format!(
+                "--sizes {largest}: {subject} has {bytes} bytes"
+            )));
         }
     }
     Ok(())
@@ -239,6 +241,8 @@ fn remarks(shortest_ns: u64, summary: &mut Summary) {
 
 #[cfg(test)]
 mod tests {
+    use memwarden_copies::mymem::InKernel;
+
     use super::*;
     use crate::settings;
 
@@ -253,6 +257,23 @@ mod tests {
         assert_eq!(back, config);
         assert_eq!(Config::sweep().len(), 20);
         assert_eq!(Config::sweep().last(), SIZES.last());
+    }
+
+    #[test]
+    fn no_size_is_measured_if_the_largest_does_not_fit() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let client = Client::InKernel {
+            kernel: InKernel::open(file.path()).unwrap(),
+            bytes: 524_288,
+        };
+        let clients = [(Subject::InKernel, client)];
+        let of = |sizes: &[u64]| Config {
+            sizes: sizes.into(),
+            ..Config::default()
+        };
+        fits(&of(&[64, 524_288]), &clients).unwrap();
+        let message = fits(&of(&[1 << 20, 64]), &clients).unwrap_err().to_string();
+        assert_eq!(message, "--sizes 1048576: in-kernel has 524288 bytes");
     }
 
     #[test]
