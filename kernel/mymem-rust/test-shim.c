@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The C half of misc.rs and threads.rs, for mymem_test. */
+/* The C half of misc.rs, threads.rs and client.rs, for mymem_test. */
 #include <linux/kthread.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/sched/task.h>
 
@@ -28,6 +29,11 @@ int mymem_test_shim_join(struct task_struct *task)
 
 	put_task_struct(task);
 	return err;
+}
+
+bool mymem_test_shim_has_memory(size_t bytes)
+{
+	return si_mem_available() >= (long)(bytes >> PAGE_SHIFT);
 }
 
 MODULE_VERSION(MEMWARDEN_VERSION);

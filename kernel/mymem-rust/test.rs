@@ -10,8 +10,8 @@
 //! There is one result for all open files: lock the file (flock(2)) from the command to the last read of its result, as
 //! memwarden does.
 //!
-//! EINVAL for any other command, EBUSY while another command runs, EINTR if the writer is killed or interrupted, and
-//! EIO if the bytes read differ from those written.
+//! EINVAL for any other command, EBUSY while another command runs, EINTR if a signal came (also one that stops the
+//! writer: send the command again), ENOMEM if the memory is short, and EIO if the bytes read differ from those written.
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 

@@ -19,6 +19,10 @@ pub(crate) fn measure(size: usize, trials: usize, outcome: &mut Outcome) -> Resu
     }
     // Check the size before allocating a buffer for it.
     client::read(&mut [0], size as i64 - 1)?;
+    // Unchecked, the OOM killer would end other programs before the allocation fails.
+    if !client::has_memory(2 * size) {
+        return Err(ENOMEM);
+    }
     let mut written = VVec::from_elem(0, size, GFP_KERNEL)?;
     let mut read = VVec::from_elem(0, size, GFP_KERNEL)?;
     let mut random = Random::new();

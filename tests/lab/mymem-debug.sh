@@ -41,6 +41,14 @@ for line in '' counter 'counter 0 1 none' 'counter 257 1 none' 'counter 1 1 spin
 done
 rmmod mymem_test
 
+# Its two buffers would not fit beside a device of this size.
+fresh mymem_rust size=$(awk '/^MemAvailable/ { printf "%d", $2 * 1024 / 2 }' /proc/meminfo)
+modprobe mymem_test
+check "a throughput that needs too much memory is refused" \
+	"ask throughput \$(cat /sys/module/mymem_rust/parameters/size) 1" 1 'annot allocate memory|ut of memory'
+rmmod mymem_test
+fresh mymem_rust
+
 # Modules in the wrong order: insmod looks for no dependencies.
 rmmod mymem_rust
 test=$(modinfo -n mymem_test)
