@@ -110,9 +110,11 @@ is() {
 	if [ "$@" ]; then echo yes; else echo "no: $*"; fi
 }
 
-# within VALUE TARGET PERCENT
+# within VALUE TARGET PERCENT. A missing figure, or a target of 0, is not within any percentage.
 within() {
-	if [ $(($1 * 100)) -ge $(($2 * (100 - $3))) ] &&
+	if [ $# != 3 ] || [ "$2" = 0 ]; then
+		echo "no: there is nothing to compare: $*"
+	elif [ $(($1 * 100)) -ge $(($2 * (100 - $3))) ] &&
 		[ $(($1 * 100)) -le $(($2 * (100 + $3))) ]; then
 		echo "yes: $1"
 	else
