@@ -137,16 +137,26 @@ set_to limit "mb 300"
 check "  and shows the same" "cmp $view/limit $G/limit" 0 ""
 check "  and accepts the same" "echo mb 200 >$view/limit; cat $G/limit" 0 "^CPU0: 51 \(200MB/s"
 check "  with the same rights" "busybox stat -c %a $view/limit $view/stats | tr '\n' ' '" 0 "^600 400 $"
+# Our own kernels have no security modules; Debian's all have.
 mount -t securityfs securityfs /sys/kernel/security
-check "a kernel is locked down" "echo integrity >/sys/kernel/security/lockdown" 0 ""
-check "  which has no debugfs" "cat $view/limit" 1 "Operation not permitted"
-check "  and the guard can still be set" "memwarden guard set --mb 500 && cat $G/limit" 0 "^CPU0: 128 \(500MB/s"
-check "  and shown" "memwarden guard show" 0 "CPU0"
-check "  and the doctor says so" "memwarden doctor" 0 "lockdown +integrity"
+lockdown=/sys/kernel/security/lockdown
+if [ -e $lockdown ] || uname -v | grep -q Debian; then
+	check "a kernel is locked down" "echo integrity >$lockdown" 0 ""
+	check "  which has no debugfs" "cat $view/limit" 1 "Operation not permitted"
+	check "  and the guard can still be set" "memwarden guard set --mb 500 && cat $G/limit" 0 "^CPU0: 128 \(500MB/s"
+	check "  and shown" "memwarden guard show" 0 "CPU0"
+	check "  and the doctor says so" "memwarden doctor" 0 "lockdown +integrity"
+else
+	skip "a kernel is locked down" "this kernel has no lockdown"
+fi
 
 check "unloads" "unload" 0 ""
 check "  and leaves no thread" "ps" 0 "!memguard/"
 check "  and no files" "ls $G $view /sys/class/misc" 1 "!memguard.limit"
-check "a module that is not signed is refused in a line that says why" "memwarden guard start --backend module" 1 \
-	"locked down \(Secure Boot\) and takes signed modules only: sign it"
+if [ -e $lockdown ]; then
+	check "a module that is not signed is refused in a line that says why" "memwarden guard start --backend module" 1 \
+		"locked down \(Secure Boot\) and takes signed modules only: sign it"
+else
+	skip "a module that is not signed is refused in a line that says why" "this kernel has no lockdown"
+fi
 finish
