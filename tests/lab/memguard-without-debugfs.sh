@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # append: debugfs=off
+# figures: of the counted clock on any kernel and platform
 # A kernel without debugfs regulates as any other does.
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
