@@ -80,7 +80,8 @@ fn a_latency_run_leaves_its_folder_and_the_classic_files() {
 #[test]
 fn a_heavy_load_comes_and_goes() {
     let Some([cpu, _]) = two_cpus() else {
-        return; // it runs on the other CPUs
+        println!("skipped: one CPU: the load runs on the other CPUs");
+        return;
     };
     let bench = Bench::new();
     let more = [
@@ -139,7 +140,8 @@ fn bandwidth_is_of_all_cpus() {
 #[test]
 fn pollution_and_breakeven_have_two_cpus_at_work() {
     let Some([first, second]) = two_cpus() else {
-        return; // one CPU runs no two things at once
+        println!("skipped: one CPU: two things cannot run at once");
+        return;
     };
     let bench = Bench::new();
     let more = [

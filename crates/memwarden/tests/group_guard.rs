@@ -43,7 +43,7 @@ impl Rig {
         if !rustix::process::geteuid().is_root() {
             return skip("a budget for a group needs root");
         }
-        let mounts = fs::read_to_string("/proc/mounts").ok()?;
+        let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
         let mount = mounts
             .lines()
             .map(|line| line.split(' ').collect::<Vec<_>>())

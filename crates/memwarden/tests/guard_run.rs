@@ -46,9 +46,13 @@ impl Rig {
     /// `None`, with the reason printed, if the machine can't run the test.
     fn new() -> Option<Self> {
         let machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(rt_runtime) = fs::read_to_string(RT_RUNTIME) else {
+            eprintln!("skipped: kernel.sched_rt_runtime_us cannot be read here");
+            return None;
+        };
         let rig = Self {
             folder: tempfile::tempdir().unwrap(),
-            rt_runtime: fs::read_to_string(RT_RUNTIME).ok()?,
+            rt_runtime,
             _machine: machine,
         };
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);

@@ -168,7 +168,8 @@ fn random_misses_the_tlb_more_often_and_more_locality_misses_less() {
 #[test]
 fn mmap_is_given_the_flags_that_were_asked_for() {
     if Command::new("strace").arg("-V").output().is_err() {
-        return; // strace is missing
+        println!("skipped: no strace here");
+        return;
     }
     let bench = Bench::new();
     for (name, flags) in FLAGS {
@@ -186,7 +187,8 @@ fn mmap_is_given_the_flags_that_were_asked_for() {
         let output = strace.stdin(Stdio::null()).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         if errors.contains("ptrace") {
-            return; // strace is not permitted
+            println!("skipped: strace is not permitted here");
+            return;
         }
         assert!(output.status.success(), "{name}: {errors}");
         let log = fs::read_to_string(log).unwrap();
@@ -214,7 +216,8 @@ fn mmap_is_given_the_flags_that_were_asked_for() {
 #[test]
 fn a_mapping_is_written_back_before_a_competitor_takes_memory() {
     if Command::new("strace").arg("-V").output().is_err() {
-        return; // strace is missing
+        println!("skipped: no strace here");
+        return;
     }
     let bench = Bench::new();
     let log = bench.place("strace");
@@ -233,7 +236,8 @@ fn a_mapping_is_written_back_before_a_competitor_takes_memory() {
     let output = strace.stdin(Stdio::null()).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     if errors.contains("ptrace") {
-        return; // strace is not permitted
+        println!("skipped: strace is not permitted here");
+        return;
     }
     assert!(output.status.success(), "{errors}");
     let log = fs::read_to_string(log).unwrap();
@@ -372,7 +376,8 @@ fn whatever_ends_the_measurement_nothing_is_left_behind() {
 #[test]
 fn reclaim_is_refused_in_one_line_where_the_kernel_has_no_switch() {
     if Path::new("/proc/sys/vm/reclaim_active").exists() {
-        return; // the kernel has the switch
+        println!("skipped: this kernel has vm.reclaim_active");
+        return;
     }
     let output = Command::new(MEMWARDEN)
         .args(["mmap", "reclaim"])

@@ -58,8 +58,13 @@ fn short<'a>(out: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// True if the load can have its own CPU.
+/// If not, prints that the test is skipped.
 fn has_two_cpus() -> bool {
-    cpus::online().unwrap().len() > 1
+    let two = cpus::online().unwrap().len() > 1;
+    if !two {
+        println!("skipped: one CPU");
+    }
+    two
 }
 
 #[test]

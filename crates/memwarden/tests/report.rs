@@ -99,7 +99,8 @@ fn an_experiment_prints_its_result_without_a_page() {
     words.extend(["--period", "1ms", "--deadline", "1ms", "--settle", "1ms"]);
     words.extend(["--guard", "none", "--repeat", "1", "--out", out]);
     if affinity::get().unwrap().len() < 2 {
-        return; // the load needs a CPU of its own
+        println!("skipped: one CPU: the load needs its own");
+        return;
     }
     // 16 KiB: enough for the figures, too little for the page.
     let ended = limited(32, &words);
@@ -220,7 +221,8 @@ fn a_finding_needs_no_samples() {
 fn an_interrupt_keeps_the_repeats_before_it() {
     let cpus: Vec<usize> = affinity::get().unwrap().iter().collect();
     let [victim, aggressor, ..] = cpus[..] else {
-        return; // one CPU has no room for an aggressor
+        println!("skipped: one CPU has no room for an aggressor");
+        return;
     };
     let temp = tempfile::tempdir().unwrap();
     let partial = temp.path().join("run.partial");
