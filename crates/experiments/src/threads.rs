@@ -19,11 +19,11 @@ pub(crate) fn started<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     work: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>, Error> {
-    Builder::new().spawn_scoped(scope, work).map_err(|reason| {
-        Error::process(
-            "starting",
-            "a thread (its limits: ulimit -u, the control group's pids.max, and memory)",
-            reason,
+    let thread = Builder::new().spawn_scoped(scope, work);
+    thread.map_err(|reason| {
+        Error::workload(
+            "starting a thread",
+            format!("{reason}; its limits are ulimit -u, the control group's pids.max, and memory"),
         )
     })
 }

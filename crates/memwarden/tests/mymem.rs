@@ -264,7 +264,7 @@ fn a_worker_that_cannot_start_ends_the_run_with_one_line() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     let last = said.lines().last().unwrap();
     assert!(
-        last.starts_with("memwarden: starting a thread (") && !said.contains("panicked"),
+        last.starts_with("memwarden: starting a thread: ") && !said.contains("panicked"),
         "{said}"
     );
 }
