@@ -7,6 +7,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use schemars::JsonSchema;
@@ -222,17 +223,24 @@ pub(crate) fn lock(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// The same, if it is free.
+/// The same, if it is free. A released lock is held a moment longer by a child process that was just created and has not
+/// executed its program yet, so it is tried for a while.
 fn lock_now(path: &Path) -> Result<File> {
+    const TRIES: u32 = 25;
+    const BETWEEN: Duration = Duration::from_millis(20);
     let file = lock_file(path)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::BadInput(format!(
-            "{} is held by a run that fetches or builds: clean the cache when it is over",
-            path.display()
-        ))),
-        Err(other) => Err(std::io::Error::from(other)).on("lock", path),
+    for left in (0..TRIES).rev() {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) if left > 0 => std::thread::sleep(BETWEEN),
+            Err(rustix::io::Errno::WOULDBLOCK) => break,
+            Err(other) => return Err(std::io::Error::from(other)).on("lock", path),
+        }
     }
+    Err(Error::BadInput(format!(
+        "{} is held by a run that fetches or builds: clean the cache when it is over",
+        path.display()
+    )))
 }
 
 fn lock_file(path: &Path) -> Result<File> {
@@ -289,7 +297,10 @@ mod tests {
         cache.entry("kernel", "k_1", |_, _| Ok(())).unwrap();
         let refused = |lock: &str| {
             let error = cache.clean().unwrap_err().to_string();
-            assert!(error.contains(lock) && error.contains("when it is over"));
+            assert!(
+                error.contains(lock) && error.contains("when it is over"),
+                "{error}"
+            );
         };
         cache
             .entry("own", "built_for_minutes", |_, _| {
