@@ -42,7 +42,7 @@ done
 rmmod mymem_test
 
 # Its two buffers would not fit beside a device of this size.
-fresh mymem_rust size=$(awk '/^MemAvailable/ { printf "%d", $2 * 1024 / 2 }' /proc/meminfo)
+fresh mymem_rust "size=$(awk '/^MemAvailable/ { printf "%d", $2 * 1024 / 2 }' /proc/meminfo)"
 modprobe mymem_test
 check "a throughput that needs too much memory is refused" \
 	"ask throughput \$(cat /sys/module/mymem_rust/parameters/size) 1" 1 'annot allocate memory|ut of memory'
