@@ -44,31 +44,23 @@ pub(crate) fn build(source: &Source, headers: &Headers, cache: &Cache) -> Result
     let tree = source.built(&format!("modules/{}-{digest}", headers.release))?;
     let _lock = cache::lock(&tree.join("lock"))?;
     let mut made_from = mirror(source, &tree)?;
+    list_folders(source, &tree)?;
     made_from.push(headers.path.display().to_string());
     made_from.push(compiler(headers)?);
     let in_cache = headers.path.starts_with(cache.root());
     let made_from = in_cache.then(|| digest::hex(made_from));
-    let folders: Vec<PathBuf> = (source.module_folders().iter())
-        .map(|folder| tree.join(folder))
-        .collect();
     let stamp = tree.join(MADE_FROM);
-    let are_there = folders.iter().all(|folder| products(folder).is_ok());
+    let are_there = products(&tree).is_ok();
     if !are_there || made_from.is_none() || fs::read_to_string(&stamp).ok() != made_from {
         // Not left beside the objects of a build that failed.
         fs::write(&stamp, "").on("write", &stamp)?;
-        for folder in &folders {
-            let name = folder.file_name().unwrap_or_default().to_string_lossy();
-            program::run(
-                &format!("build module {name} for {}", headers.release),
-                &mut make(headers, folder, &[]),
-            )?;
-        }
+        program::run(
+            &format!("build the modules for {}", headers.release),
+            &mut make(headers, &tree, &[]),
+        )?;
         fs::write(&stamp, made_from.as_deref().unwrap_or_default()).on("write", &stamp)?;
     }
-    let mut files = Vec::new();
-    for folder in &folders {
-        files.extend(products(folder)?);
-    }
+    let files = products(&tree)?;
     Ok(Modules { files, made_from })
 }
 
@@ -142,22 +134,22 @@ pub fn check(source: &Source, headers: &Headers, cache: &Cache, again: bool) -> 
         }
     }
     mirror(source, &tree)?;
+    list_folders(source, &tree)?;
+    // CLIPPY is for kernels that were built with Rust; others don't heed it. No object is kept, so none needs what a
+    // debugger wants.
+    let flags = ["--keep-going", "W=1", "C=2", "CLIPPY=1", "KCFLAGS=-g0"];
+    let output = make(headers, &tree, &flags)
+        .output()
+        .map_err(|source| program::not_started("check the modules", "make", &source))?;
     let mut log = String::new();
-    for folder in source.module_folders() {
-        // CLIPPY is for kernels that were built with Rust; others don't heed it.
-        let output = make(headers, &tree.join(&folder), &["W=1", "C=2", "CLIPPY=1"])
-            .output()
-            .map_err(|source| program::not_started("check the modules", "make", &source))?;
-        for said in [&output.stdout, &output.stderr] {
-            let said = String::from_utf8_lossy(said);
-            let complaints = said.lines().filter(|line| is_complaint(line));
-            check.complaints.extend(complaints.map(str::to_owned));
-            log += &said;
-        }
-        if !output.status.success() {
-            let failed = format!("{}: make failed", folder.display());
-            check.complaints.push(failed);
-        }
+    for said in [&output.stdout, &output.stderr] {
+        let said = String::from_utf8_lossy(said);
+        let complaints = said.lines().filter(|line| is_complaint(line));
+        check.complaints.extend(complaints.map(str::to_owned));
+        log += &said;
+    }
+    if !output.status.success() {
+        check.complaints.push("make failed".to_owned());
     }
     fs::write(&check.log, &log).on("write", &check.log)?;
     if in_cache && check.complaints.is_empty() {
@@ -211,7 +203,7 @@ fn is_complaint(line: &str) -> bool {
         && !is_summary
 }
 
-fn make(headers: &Headers, folder: &Path, flags: &[&str]) -> Command {
+fn make(headers: &Headers, tree: &Path, flags: &[&str]) -> Command {
     let (architecture, prefix) = match headers.architecture {
         Architecture::Arm64 => ("arm64", "aarch64-linux-gnu-"),
         Architecture::Amd64 => ("x86_64", ""),
@@ -227,7 +219,7 @@ fn make(headers: &Headers, folder: &Path, flags: &[&str]) -> Command {
         .arg(format!("-j{jobs}"))
         .arg("-C")
         .arg(&headers.path)
-        .arg(format!("M={}", folder.display()))
+        .arg(format!("M={}", tree.display()))
         .arg(format!("ARCH={architecture}"))
         .arg(compiler)
         .args(flags)
@@ -245,6 +237,16 @@ fn mirror(source: &Source, tree: &Path) -> Result<Vec<String>> {
     // A folder's files are read in no order.
     mirrored.sort();
     Ok(mirrored)
+}
+
+/// Makes all modules one build: make reads a kernel's rules and symbols once, and no core waits between two modules.
+fn list_folders(source: &Source, tree: &Path) -> Result<()> {
+    let mut rule = "obj-m :=".to_owned();
+    for folder in source.module_folders() {
+        rule += &format!(" {}/", folder.display());
+    }
+    let path = tree.join("Kbuild");
+    fs::write(&path, rule + "\n").on("write", &path)
 }
 
 fn mirror_folder(from: &Path, to: &Path, mirrored: &mut Vec<String>) -> Result<()> {
@@ -294,12 +296,13 @@ fn is_source(path: &Path) -> bool {
 }
 
 /// The modules that the last build made, all of which exist; one that is no longer built may still lie beside them.
-fn products(folder: &Path) -> Result<Vec<PathBuf>> {
-    let order = folder.join("modules.order");
+fn products(tree: &Path) -> Result<Vec<PathBuf>> {
+    let order = tree.join("modules.order");
     let order = fs::read_to_string(&order).on("read", &order)?;
     let mut files = Vec::new();
-    for name in order.lines().filter_map(|line| Path::new(line).file_stem()) {
-        let file = folder.join(name).with_extension("ko");
+    for object in order.lines() {
+        // Linux before 6.13 names them with the tree.
+        let file = tree.join(object).with_extension("ko");
         fs::metadata(&file).on("find", &file)?;
         files.push(file);
     }
