@@ -103,15 +103,13 @@ fn verdict(choice: &Choice, whole: &Whole) -> String {
                     percent(share)
                 ),
             };
+            let any = match numbers.len() {
+                1 => "the platform's uncertain number".to_owned(),
+                several => format!("any of the platform's {several} uncertain numbers"),
+            };
             format!(
-                "robust: in {} jobs, {} of the platform, each at least 10 % less and more, {} it{some}{shares}",
+                "robust: in {} jobs the goal is still reached with {any} at least 10 % lower or higher{some}{shares}",
                 choice.jobs,
-                counted(numbers.len(), "uncertain number"),
-                if numbers.len() == 1 {
-                    "doesn't spoil"
-                } else {
-                    "don't spoil"
-                },
             )
         }
         Verdict::Fragile => {
@@ -503,13 +501,13 @@ mod tests {
         let summary = summary(1.0, Some(robust), None);
         let said = finding(&summary).unwrap();
         assert!(said.starts_with("Nothing has to be regulated: "), "{said}");
-        let part = "That is robust: in 20 jobs, 1 uncertain number of the platform, each at least 10 % less and more, \
-                    doesn't spoil it (1 not tried).";
+        let part = "That is robust: in 20 jobs the goal is still reached with the platform's uncertain number at least 10 % \
+                    lower or higher (1 not tried).";
         assert!(said.contains(part), "{said}");
         let mut share = summary.clone();
         share.whole.miss_ratio = 0.01;
         let said = finding(&share).unwrap();
-        let part = "doesn't spoil it (1 not tried): with each change at most 1\u{a0}% of these jobs are late, which no \
+        let part = "lower or higher (1 not tried): with each change at most 1\u{a0}% of these jobs are late, which no \
                     confidence covers.";
         assert!(said.contains(part), "{said}");
         let tables = tables(&summary);
