@@ -9,7 +9,7 @@ CARGO := cargo
 GUEST := aarch64-unknown-linux-gnu
 MEMWARDEN := target/release/memwarden
 
-.PHONY: help build dist guest modules test test-full bench-guard fuzz install install-dkms deb test-packages clean
+.PHONY: help build dist guest modules test test-full bench-guard fuzz install install-dkms uninstall deb test-packages clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -62,11 +62,16 @@ ZSH_COMPLETIONS := $(PREFIX)/share/zsh/site-functions
 FISH_COMPLETIONS := $(PREFIX)/share/fish/vendor_completions.d
 UNITS := $(PREFIX)/lib/systemd/system
 SHARED := $(PREFIX)/share/memwarden
+HEADERS := $(PREFIX)/include/memwarden
 DOCUMENTS := $(PREFIX)/share/doc/memwarden
 VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml)
 DKMS_SOURCE := /usr/src/memwarden-$(VERSION)
 # The program that is installed. The pages and completions are written by $(MEMWARDEN), which runs here.
 PROGRAM = $(MEMWARDEN)
+
+# The pages, and those that they link to.
+PAGES = `find docs -type f` README.md ARCHITECTURE.md $(LICENCES) kernel/*/README.md lab/qemu/README.md
+LICENCES = LICENSES/*
 
 # Quotes for the unit's command if a path in it contains a space.
 QUOTE := $(if $(word 3,$(PREFIX) $(SYSCONFDIR)),")
@@ -82,6 +87,7 @@ install: ## memwarden, its manual pages, completions, headers and service, under
 	umask 022; "$(MEMWARDEN)" completions zsh > "$(DESTDIR)$(ZSH_COMPLETIONS)/_memwarden"
 	umask 022; "$(MEMWARDEN)" completions fish > "$(DESTDIR)$(FISH_COMPLETIONS)/memwarden.fish"
 	for file in share/*; do install -D -m 644 $$file "$(DESTDIR)$(SHARED)/$${file#share/}" || exit; done
+	for file in kernel/include/uapi/memwarden/*; do install -D -m 644 -t "$(DESTDIR)$(HEADERS)" $$file || exit; done
 	umask 022; mkdir -p "$(DESTDIR)$(UNITS)"
 	umask 022; sed -e 's,/usr/bin/memwarden,$(QUOTE)$(PREFIX)/bin/memwarden$(QUOTE),' \
 		-e '/^ExecStart=/!s,/etc/memwarden,$(SYSCONFDIR)/memwarden,' \
@@ -90,9 +96,7 @@ install: ## memwarden, its manual pages, completions, headers and service, under
 # Budgets that the administrator has set stay.
 	test -e "$(DESTDIR)$(SYSCONFDIR)/memwarden/guard.toml" || \
 		install -D -m 644 packaging/systemd/guard.toml "$(DESTDIR)$(SYSCONFDIR)/memwarden/guard.toml"
-	for file in README.md `find docs -type f`; do \
-		install -D -m 644 $$file "$(DESTDIR)$(DOCUMENTS)/$$file" || exit; \
-	done
+	for file in $(PAGES); do install -D -m 644 $$file "$(DESTDIR)$(DOCUMENTS)/$$file" || exit; done
 
 # policy/ lies where kernel/memguard/ includes it from.
 install-dkms: ## the kernel modules' sources, laid out for DKMS, under $(DESTDIR)/usr/src
@@ -103,6 +107,14 @@ install-dkms: ## the kernel modules' sources, laid out for DKMS, under $(DESTDIR
 	install -m 644 packaging/dkms/Kbuild "$(DESTDIR)$(DKMS_SOURCE)/Kbuild"
 	umask 022; sed 's/#MODULE_VERSION#/$(VERSION)/' packaging/dkms/dkms.conf > "$(DESTDIR)$(DKMS_SOURCE)/dkms.conf"
 	@echo 'next: dkms install memwarden/$(VERSION)'
+
+# The administrator's budget file stays.
+uninstall: ## remove what install and install-dkms installed, with the same variables
+	rm -f "$(DESTDIR)$(PREFIX)/bin/memwarden" "$(DESTDIR)$(PREFIX)/share/man/man1/memwarden.1" \
+		"$(DESTDIR)$(PREFIX)"/share/man/man1/memwarden-*.1 "$(DESTDIR)$(BASH_COMPLETIONS)/memwarden" \
+		"$(DESTDIR)$(ZSH_COMPLETIONS)/_memwarden" "$(DESTDIR)$(FISH_COMPLETIONS)/memwarden.fish" \
+		"$(DESTDIR)$(UNITS)/memwarden-guard.service"
+	rm -rf "$(DESTDIR)$(SHARED)" "$(DESTDIR)$(HEADERS)" "$(DESTDIR)$(DOCUMENTS)" "$(DESTDIR)$(DKMS_SOURCE)"
 
 deb: ## Debian packages for amd64 and arm64: target/deb
 	scripts/build-deb

@@ -18,7 +18,7 @@ for file in share/man/man1/memwarden.1 share/man/man1/memwarden-guard-run.1 \
 	share/bash-completion/completions/memwarden share/zsh/site-functions/_memwarden \
 	share/fish/vendor_completions.d/memwarden.fish share/doc/memwarden/docs/install.md \
 	share/memwarden/memwarden_job.h share/memwarden/memwarden_job.rs share/memwarden/memwarden_job.py \
-	etc/memwarden/guard.toml; do
+	include/memwarden/mymem.h share/doc/memwarden/LICENSES/MIT.txt etc/memwarden/guard.toml; do
 	check "$file is installed" "test -s $folder/opt/it/$file" 0 ''
 done
 check "the service starts that program with that file" \
@@ -50,4 +50,18 @@ fi
 check "the modules' sources are copied for DKMS" "make -s install-dkms DESTDIR=$folder" 0 'dkms install memwarden/'
 check "with the version inserted" "grep ^PACKAGE_VERSION $folder/usr/src/memwarden-*/dkms.conf" 0 \
 	"\"$("$folder/program" --version | cut -d ' ' -f 2)\""
+
+# broken FOLDER: the links in its pages that lead to no file.
+broken() {
+	find "$1" -name '*.md' | while read -r page; do
+		sed '/^ *```/,/^ *```/d' "$page" | grep -oE '\]\([^):# ]+[)#]' | sed 's/^](//; s/.$//' | while read -r link; do
+			[ -e "$(dirname "$page")/$link" ] || echo "$page: $link"
+		done
+	done
+}
+check "each link in the installed pages leads to a file" "broken $folder/opt/it/share/doc" 0 '!.'
+check "make uninstalls all of it, and keeps the budgets" \
+	"make -s uninstall DESTDIR=$folder PREFIX=/opt/it && find $folder/opt $folder/usr ! -type d" 0 \
+	'^[^ ]*/opt/it/etc/memwarden/guard.toml$'
+check "  nothing else is left" "find $folder/opt $folder/usr ! -type d | wc -l" 0 '^1$'
 finish
