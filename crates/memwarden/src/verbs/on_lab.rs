@@ -26,14 +26,15 @@ const SETTINGS: &str = "memwarden-settings.toml";
 /// Options that choose the emulated machine.
 #[derive(clap::Args)]
 pub struct MachineArgs {
-    /// The lab's kernel: own, own-debug, stock, or the path of a build tree [default: own if it is built, otherwise
+    /// The lab's kernel: own[-FLAVOUR], stock[:NAME], or the path of a build tree [default: own if it is built, otherwise
     /// stock; on lab:PLATFORM stock, unless our patches are measured]
     #[arg(long, value_name = "KERNEL")]
     kernel: Option<KernelChoice>,
-    /// The lab's clock: counted (one ns for each instruction of each CPU, repeatable) or free [default: counted]
+    /// The lab's clock: counted (one ns for each instruction of each CPU, repeatable) or free [default: counted; not with
+    /// lab:PLATFORM, which is always counted]
     #[arg(long, value_name = "CLOCK", value_parser = parse_clock)]
     clock: Option<Clock>,
-    /// The lab's CPUs [default: 4]
+    /// The lab's CPUs [default: 4; on lab:PLATFORM the platform's]
     #[arg(long, value_name = "N")]
     cpus: Option<u32>,
 }
