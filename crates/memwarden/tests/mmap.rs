@@ -301,7 +301,7 @@ fn competition_is_survived_twenty_times_out_of_twenty() {
 
 #[test]
 fn a_competitor_that_the_oom_killer_takes_is_a_result() {
-    if let Err(error) = MemoryGroup::new(64 << 20) {
+    if let Err(error) = MemoryGroup::new(64 << 20, &|| false) {
         eprintln!("skipped: {error}");
         return;
     }

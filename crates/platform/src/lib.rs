@@ -40,6 +40,7 @@ pub mod process;
 pub mod processor;
 pub mod ranges;
 mod root;
+pub mod runtime_folder;
 pub mod sched;
 pub mod settings_file;
 pub mod shared;

@@ -3,20 +3,33 @@
 //! control groups has the memory controller.
 
 use std::fs::{self, File};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
-use crate::{Error, Result, Root};
+use crate::{Error, Result, Root, runtime_folder};
 
 /// An empty group, which says that a group of this program enabled the controller, and that the last one disables it.
 const SWITCHED_ON: &str = "memwarden-switched-memory-on";
+
+/// The file in the runtime folder that is locked while the controller is enabled or disabled. Every user may lock the
+/// hierarchy's own folder.
+const LOCK: &str = "memory-group.lock";
+/// Pause between two attempts to take the lock.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Attempts, for 5 s at least. A run holds the lock while it writes a few files.
+const TRIES: u32 = if cfg!(test) { 3 } else { 250 };
 
 /// A new group; removed when dropped. Its processes must have ended by then.
 #[derive(Debug)]
 pub struct MemoryGroup {
     folder: PathBuf,
     version: Version,
+    lock: PathBuf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,14 +72,34 @@ fn write(path: &Path, text: &str) -> Result<()> {
     })
 }
 
-/// The lock of the hierarchy at `place`, for as long as it isn't dropped: other runs of this program enable and disable the
-/// controller, too.
-fn lock(place: &Path) -> Result<File> {
-    let folder = File::open(place).and_then(|folder| {
-        flock(&folder, FlockOperation::LockExclusive)?;
-        Ok(folder)
-    });
-    folder.map_err(|source| Error::system(format!("lock {}", place.display()), source))
+/// The lock of the file at `path`, for as long as it isn't dropped: other runs of this program enable and disable the
+/// controller, too. Waits for it; `None` if `interrupted` returns true.
+fn lock(path: &Path, interrupted: &dyn Fn() -> bool) -> Result<Option<File>> {
+    let failed = |source| Error::system(format!("lock {} (needs root)", path.display()), source);
+    runtime_folder::create(path.parent().unwrap_or(path)).map_err(failed)?;
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(failed)?;
+    for _ in 0..TRIES {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(file)),
+            Err(Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(failed(error.into())),
+        }
+        if interrupted() {
+            return Ok(None);
+        }
+        thread::sleep(PAUSE);
+    }
+    Err(Error::Invalid(format!(
+        "cannot make a control group: another process has held the lock of {path} for 5 s; wait until it ends \
+         (`fuser {path}` prints its pid)",
+        path = path.display()
+    )))
 }
 
 /// Enables the controller for the groups in `place`, if it isn't.
@@ -115,30 +148,42 @@ fn has_limits(place: &Path) -> bool {
 }
 
 impl MemoryGroup {
-    /// Creates a group of this process with a limit of `bytes`.
+    /// Creates a group of this process with a limit of `bytes`. `None` if `interrupted` returned true while another run
+    /// enabled or disabled the controller.
     ///
     /// # Errors
-    /// When no hierarchy has the memory controller, or this process may not create groups.
-    pub fn new(bytes: u64) -> Result<Self> {
-        Self::below(&Root::system(), bytes)
+    /// When no hierarchy has the memory controller, or this process may not create groups, or the other run takes longer
+    /// than 5 s.
+    pub fn new(bytes: u64, interrupted: &dyn Fn() -> bool) -> Result<Option<Self>> {
+        Self::below(&Root::system(), bytes, interrupted)
     }
 
-    fn below(root: &Root, bytes: u64) -> Result<Self> {
+    fn below(root: &Root, bytes: u64, interrupted: &dyn Fn() -> bool) -> Result<Option<Self>> {
         let (place, version) = place(root)?;
-        // Held until the limit is set: by it, other runs recognise that the group needs the controller.
-        let lock = lock(&place)?;
+        let lock_file = root.path(runtime_folder::FOLDER).join(LOCK);
+        // Held until the limit is set: by it, other runs recognise that the group needs the controller. In version 1 all
+        // groups have the controller.
+        let mut locked = None;
         if version == Version::Second {
+            locked = lock(&lock_file, interrupted)?;
+            if locked.is_none() {
+                return Ok(None);
+            }
             switch_on(&place)?;
         }
         let folder = (0..)
             .map(|number| place.join(format!("memwarden-{}-{number}", std::process::id())))
             .find(|folder| !folder.exists())
             .expect("numbers don't run out");
-        let group = Self { folder, version };
+        let group = Self {
+            folder,
+            version,
+            lock: lock_file,
+        };
         let made = group.make(bytes);
         // Before the group may be dropped, which takes the lock, too.
-        drop(lock);
-        made.map(|()| group)
+        drop(locked);
+        made.map(|()| Some(group))
     }
 
     fn make(&self, bytes: u64) -> Result<()> {
@@ -191,14 +236,15 @@ impl Drop for MemoryGroup {
         for _ in 0..1000 {
             match fs::remove_dir(&self.folder) {
                 Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
-                    std::thread::sleep(std::time::Duration::from_millis(1));
+                    thread::sleep(Duration::from_millis(1));
                 }
                 _ => break,
             }
         }
         let place = self.folder.parent().unwrap_or(&self.folder);
         if self.version == Version::Second {
-            if let Ok(_lock) = lock(place) {
+            // Without the lock the controller stays enabled, which changes no limit.
+            if let Ok(Some(_lock)) = lock(&self.lock, &|| false) {
                 switch_off(place);
             }
         }
@@ -252,6 +298,11 @@ mod tests {
         drop(group);
     }
 
+    fn made(root: &Root) -> MemoryGroup {
+        let group = MemoryGroup::below(root, 1 << 20, &|| false).unwrap();
+        group.expect("no signal came")
+    }
+
     #[test]
     fn the_last_group_that_needs_the_controller_disables_it() {
         let machine = tree("cgroup2 /cg cgroup2 rw 0 0\n", "cpu memory");
@@ -265,10 +316,10 @@ mod tests {
         };
         fs::write(&control, "cpu").unwrap();
 
-        let first = MemoryGroup::below(&root, 1 << 20).unwrap();
+        let first = made(&root);
         assert_eq!(text(), "+memory");
         fs::write(&control, "cpu memory").unwrap();
-        let second = MemoryGroup::below(&root, 1 << 20).unwrap();
+        let second = made(&root);
         end(first);
         assert_eq!(text(), "cpu memory", "the second still has its limit");
 
@@ -279,7 +330,7 @@ mod tests {
         assert_eq!(text(), "cpu memory");
         fs::write(place.join("other/memory.high"), "max\n").unwrap();
         fs::write(place.join("other/memory.low"), "0\n").unwrap();
-        end(MemoryGroup::below(&root, 1 << 20).unwrap());
+        end(made(&root));
         assert_eq!(text(), "-memory");
         assert_eq!(groups(), 1, "only the other one is there");
     }
@@ -289,7 +340,56 @@ mod tests {
         let machine = tree("cgroup2 /cg cgroup2 rw 0 0\n", "memory");
         let control = machine.path().join("cg/cgroup.subtree_control");
         fs::write(&control, "memory").unwrap();
-        end(MemoryGroup::below(&Root::at(machine.path()), 1 << 20).unwrap());
+        end(made(&Root::at(machine.path())));
         assert_eq!(fs::read_to_string(&control).unwrap(), "memory");
+    }
+
+    #[test]
+    fn a_lock_of_the_hierarchy_s_folder_delays_no_group() {
+        for mounts in [
+            "cgroup2 /cg cgroup2 rw 0 0\n",
+            "cgroup /cg cgroup rw,memory 0 0\n",
+        ] {
+            let machine = tree(mounts, "cpu memory");
+            let folder = File::open(machine.path().join("cg")).unwrap();
+            flock(&folder, FlockOperation::LockExclusive).unwrap();
+            let group = made(&Root::at(machine.path()));
+            let _ = fs::remove_file(group.folder().join("memory.limit_in_bytes"));
+            end(group);
+            // Version 1 has nothing to lock.
+            let is_second = mounts.starts_with("cgroup2");
+            assert_eq!(machine.path().join("run").exists(), is_second);
+        }
+    }
+
+    #[test]
+    fn a_wait_for_the_lock_ends_at_a_signal_and_at_the_limit() {
+        let machine = tree("cgroup2 /cg cgroup2 rw 0 0\n", "cpu memory");
+        let root = Root::at(machine.path());
+        let control = machine.path().join("cg/cgroup.subtree_control");
+        let mark = machine.path().join("cg").join(SWITCHED_ON);
+        let text = || fs::read_to_string(&control).unwrap();
+        let group = made(&root);
+        fs::write(&control, "memory").unwrap();
+
+        let path = root.path(runtime_folder::FOLDER).join(LOCK);
+        let held = lock(&path, &|| false).unwrap().expect("it is free");
+        let interrupted = MemoryGroup::below(&root, 1 << 20, &|| true).unwrap();
+        assert!(interrupted.is_none());
+        let message = MemoryGroup::below(&root, 1 << 20, &|| false)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            message.contains("another process has held the lock of"),
+            "{message}"
+        );
+        end(group);
+        assert_eq!(text(), "memory");
+        assert!(mark.exists());
+
+        drop(held);
+        end(made(&root));
+        assert_eq!(text(), "-memory");
+        assert!(!mark.exists());
     }
 }

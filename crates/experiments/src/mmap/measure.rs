@@ -109,7 +109,9 @@ impl Bench<'_> {
         let config = self.config;
         let bytes = usize::try_from(config.size_bytes).unwrap_or(usize::MAX);
         let start = |wanted| match plan.compete {
-            compete if compete == wanted => Rival::start(config, compete, self.elsewhere),
+            compete if compete == wanted => {
+                Rival::start(config, compete, self.elsewhere, self.interrupt)
+            }
             _ => Ok(None),
         };
         // Start a program before the mapping exists: starting one write-protects the parent's pages for a moment, and

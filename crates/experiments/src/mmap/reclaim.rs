@@ -221,7 +221,8 @@ fn name(value: u8) -> String {
 /// One run, in its own group and process.
 fn once(config: &Config, interrupt: &Interrupt) -> Result<Outcome, Error> {
     // Dropped last: a group can only be removed after its processes have ended.
-    let group = MemoryGroup::new(config.memory_bytes)?;
+    let group =
+        MemoryGroup::new(config.memory_bytes, &|| interrupt.came())?.ok_or(Error::Interrupted)?;
     let mut running = Running::start(config.pages(), &interrupt.into())?;
     group.add(running.id())?;
     running.go();

@@ -108,6 +108,7 @@ impl Rival {
         config: &Config,
         compete: Compete,
         elsewhere: &CpuSet,
+        interrupt: &Interrupt,
     ) -> Result<Option<Self>, Error> {
         if compete == Compete::None {
             return Ok(None);
@@ -115,7 +116,10 @@ impl Rival {
         let limit_bytes = limit_bytes(config)?;
         let group = match config.confine_bytes {
             0 => None,
-            bytes => Some(MemoryGroup::new(bytes)?),
+            bytes => {
+                let group = MemoryGroup::new(bytes, &|| interrupt.came())?;
+                Some(group.ok_or(Error::Interrupted)?)
+            }
         };
         let words = Words::create()?;
         let process = match compete {

@@ -3,19 +3,17 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use memwarden_platform::Root;
+use memwarden_platform::{Root, runtime_folder};
 
 use crate::rt_throttling::{self, FairServersOn};
 use crate::{Error, file_lock};
 
-/// Overrides [`FOLDER`]: for tests, and for two regulators on different CPUs of one machine.
+/// Overrides [`runtime_folder::FOLDER`]: for tests, and for two regulators on different CPUs of one machine.
 const VARIABLE: &str = "MEMWARDEN_RUNTIME_DIR";
-
-const FOLDER: &str = "/run/memwarden";
 
 /// Paths of the regulator's files.
 #[derive(Debug, Clone)]
@@ -26,7 +24,9 @@ pub(crate) struct Places {
 impl Places {
     /// The paths on this machine.
     pub fn of_system() -> Self {
-        Self::below(std::env::var_os(VARIABLE).map_or_else(|| FOLDER.into(), PathBuf::from))
+        Self::below(
+            std::env::var_os(VARIABLE).map_or_else(|| runtime_folder::FOLDER.into(), PathBuf::from),
+        )
     }
 
     pub fn below(folder: PathBuf) -> Self {
@@ -52,14 +52,10 @@ impl Places {
     }
 
     pub fn create(&self) -> Result<(), Error> {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.folder)
-            .map_err(|error| match error.kind() {
-                ErrorKind::PermissionDenied => Error::NotRoot("the regulator in user space"),
-                _ => Error::file("creating", &self.folder)(error),
-            })
+        runtime_folder::create(&self.folder).map_err(|error| match error.kind() {
+            ErrorKind::PermissionDenied => Error::NotRoot("the regulator in user space"),
+            _ => Error::file("creating", &self.folder)(error),
+        })
     }
 
     /// Allows one regulator at a time. The lock ends with its holder.
