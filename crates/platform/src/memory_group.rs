@@ -119,20 +119,25 @@ fn switch_on(place: &Path) -> Result<()> {
 /// lost: the kernel refuses to disable a controller only if the groups pass it on to groups of their own.
 fn switch_off(place: &Path) {
     let mark = place.join(SWITCHED_ON);
-    if mark.exists() && !has_limits(place) && fs::remove_dir(mark).is_ok() {
-        let _ = fs::write(place.join("cgroup.subtree_control"), "-memory");
+    let control = place.join("cgroup.subtree_control");
+    // If the kernel refuses, the mark stays for a later run.
+    if mark.exists() && !has_limits(place) && fs::write(control, "-memory").is_ok() {
+        let _ = fs::remove_dir(mark);
     }
 }
 
 /// True if a group in `place` has a setting of the controller other than its default, or cannot be read.
 fn has_limits(place: &Path) -> bool {
-    const DEFAULTS: [(&str, &str); 6] = [
+    const DEFAULTS: [(&str, &str); 9] = [
         ("memory.max", "max"),
         ("memory.high", "max"),
         ("memory.swap.max", "max"),
+        ("memory.swap.high", "max"),
         ("memory.zswap.max", "max"),
+        ("memory.zswap.writeback", "1"),
         ("memory.low", "0"),
         ("memory.min", "0"),
+        ("memory.oom.group", "0"),
     ];
     let Ok(entries) = fs::read_dir(place) else {
         return true;
@@ -323,16 +328,50 @@ mod tests {
         end(first);
         assert_eq!(text(), "cpu memory", "the second still has its limit");
 
-        // A limit that another program has set.
-        fs::create_dir(place.join("other")).unwrap();
-        fs::write(place.join("other/memory.high"), "4096\n").unwrap();
+        // A setting that another program has changed.
+        let other = place.join("other");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("memory.high"), "4096\n").unwrap();
         end(second);
         assert_eq!(text(), "cpu memory");
-        fs::write(place.join("other/memory.high"), "max\n").unwrap();
-        fs::write(place.join("other/memory.low"), "0\n").unwrap();
+        fs::write(other.join("memory.high"), "max\n").unwrap();
+        for (setting, changed, default) in [
+            ("memory.max", "4096\n", "max\n"),
+            ("memory.swap.max", "0\n", "max\n"),
+            ("memory.swap.high", "4096\n", "max\n"),
+            ("memory.zswap.max", "0\n", "max\n"),
+            ("memory.zswap.writeback", "0\n", "1\n"),
+            ("memory.low", "4096\n", "0\n"),
+            ("memory.min", "4096\n", "0\n"),
+            ("memory.oom.group", "1\n", "0\n"),
+        ] {
+            fs::write(other.join(setting), changed).unwrap();
+            end(made(&root));
+            assert_eq!(text(), "cpu memory", "{setting}");
+            fs::write(other.join(setting), default).unwrap();
+        }
         end(made(&root));
         assert_eq!(text(), "-memory");
         assert_eq!(groups(), 1, "only the other one is there");
+    }
+
+    #[test]
+    fn a_controller_that_cannot_be_disabled_is_disabled_later() {
+        let machine = tree("cgroup2 /cg cgroup2 rw 0 0\n", "cpu memory");
+        let root = Root::at(machine.path());
+        let control = machine.path().join("cg/cgroup.subtree_control");
+        let mark = machine.path().join("cg").join(SWITCHED_ON);
+        let group = made(&root);
+        // Root cannot write this either; the kernel refuses with EBUSY.
+        fs::remove_file(&control).unwrap();
+        fs::create_dir(&control).unwrap();
+        end(group);
+        assert!(mark.exists());
+        fs::remove_dir(&control).unwrap();
+        fs::write(&control, "memory").unwrap();
+        end(made(&root));
+        assert_eq!(fs::read_to_string(&control).unwrap(), "-memory");
+        assert!(!mark.exists());
     }
 
     #[test]
