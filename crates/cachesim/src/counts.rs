@@ -45,8 +45,8 @@ impl CacheCounts {
     }
 
     /// Lines brought into this cache, for accesses and prefetches, if its stores allocate. On
-    /// Intel cores since Sandy Bridge, perf's `L1-dcache-load-misses` is this count of the L1D
-    /// (L1D.REPLACEMENT).
+    /// Intel cores from Nehalem to Ice Lake, perf's `L1-dcache-load-misses` is this count of the
+    /// L1D (L1D.REPLACEMENT).
     #[must_use]
     pub fn fills(&self) -> u64 {
         self.misses() + self.prefetch_misses

@@ -33,11 +33,13 @@ pub fn raw_type(root: &Root, cpu: usize) -> Option<u32> {
 }
 
 /// Whether perf's `L1-dcache-load-misses` counts on this CPU the lines that come into the L1D, for loads, stores and
-/// prefetches (L1D.REPLACEMENT), as the kernel programs it on Intel's cores from Sandy Bridge to Ice Lake
-/// (`arch/x86/events/intel/core.c`).
+/// prefetches (L1D.REPLACEMENT; L1D.REPL before Sandy Bridge), as the kernel programs it on Intel's cores from Nehalem to
+/// Ice Lake (`arch/x86/events/intel/core.c`).
 #[must_use]
 pub fn l1d_misses_are_lines(root: &Root, cpu: usize) -> bool {
-    const CORES: [&str; 6] = [
+    const CORES: [&str; 8] = [
+        "nehalem",
+        "westmere",
         "sandybridge",
         "ivybridge",
         "haswell",
@@ -127,7 +129,13 @@ mod tests {
 
     #[test]
     fn lines_into_the_l1d_are_counted_on_some_cores() {
-        for (name, lines) in [("skylake\n", true), ("sapphire_rapids\n", false)] {
+        for (name, lines) in [
+            ("core2\n", false),
+            ("nehalem\n", true),
+            ("westmere\n", true),
+            ("skylake\n", true),
+            ("sapphire_rapids\n", false),
+        ] {
             let folder = tempfile::tempdir().unwrap();
             let caps = folder.path().join(&DEVICES[1..]).join("cpu/caps");
             std::fs::create_dir_all(&caps).unwrap();
