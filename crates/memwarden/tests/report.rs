@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -15,6 +15,9 @@ use memwarden_run::read_samples;
 use rustix::process::{Pid, Signal, kill_process};
 
 const MEMWARDEN: &str = env!("CARGO_BIN_EXE_memwarden");
+
+/// The user without rights, and its group.
+const NOBODY: u32 = 65534;
 
 /// A copy of a saved run.
 fn saved(name: &str, into: &Path) -> PathBuf {
@@ -171,6 +174,48 @@ fn a_page_that_is_written_again_keeps_its_permissions() {
 }
 
 #[test]
+fn a_page_that_another_user_writes_again_keeps_its_owner() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root may give a file to another user");
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let directory = saved("interfere", temp.path());
+    let page = directory.join("report.html");
+    let facts = || {
+        let now = fs::metadata(&page).unwrap();
+        assert!(now.len() > 1000);
+        (now.uid(), now.gid(), now.permissions().mode() & 0o7777)
+    };
+    for mode in [0o600, 0o2750] {
+        fs::write(&page, "old").unwrap();
+        chown(&page, Some(NOBODY), Some(NOBODY)).unwrap();
+        fs::set_permissions(&page, Permissions::from_mode(mode)).unwrap();
+        assert!(report(&[], &[&directory]).status.success());
+        assert_eq!(facts(), (NOBODY, NOBODY, mode));
+    }
+
+    // User nobody may replace root's page, but not with one of root's.
+    fs::write(&page, "old").unwrap();
+    chown(&page, Some(0), Some(0)).unwrap();
+    for (path, mode) in [(temp.path(), 0o755), (&directory, 0o777), (&page, 0o666)] {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+    for path in files(&directory.join("plots")).keys() {
+        fs::set_permissions(path, Permissions::from_mode(0o666)).unwrap();
+    }
+    let mut command = Command::new(MEMWARDEN);
+    command.arg("report").arg(&directory);
+    match command.uid(NOBODY).gid(NOBODY).output() {
+        Ok(output) => {
+            assert!(output.status.success(), "{}", text(&output.stderr));
+            assert_eq!(facts(), (0, 0, 0o666));
+        }
+        Err(error) => println!("skipped: user nobody cannot run the program: {error}"),
+    }
+}
+
+#[test]
 fn a_page_in_a_folder_that_takes_no_new_file_is_written_in_place() {
     let temp = tempfile::tempdir().unwrap();
     let directory = saved("interfere", temp.path());
@@ -191,7 +236,7 @@ fn a_page_in_a_folder_that_takes_no_new_file_is_written_in_place() {
     let mut command = Command::new(MEMWARDEN);
     command.arg("report").arg(&directory);
     if rustix::process::geteuid().is_root() {
-        command.uid(65534).gid(65534);
+        command.uid(NOBODY).gid(NOBODY);
     }
     let output = command.output();
     set(0o755);

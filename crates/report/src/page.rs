@@ -3,7 +3,7 @@
 
 use std::fs::{self, Metadata, Permissions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use memwarden_run::{Recorded, Run};
@@ -134,8 +134,9 @@ fn write(path: &Path, text: &str) -> Result<(), Error> {
         // A link, a pipe or a device, such as `--page /dev/stdout`: nothing takes its place.
         fs::write(path, text)
     } else {
-        match replace(path, text, old.as_ref().map(Metadata::permissions)) {
-            // A folder that takes no new file, or whose files only their owner may replace.
+        match replace(path, text, old.as_ref()) {
+            // A folder that takes no new file, or whose files only their owner may replace; or an owner that a new file
+            // cannot get.
             Err(error) if old.is_some() && is_denied(&error) => fs::write(path, text),
             written => written,
         }
@@ -155,17 +156,24 @@ fn is_denied(error: &io::Error) -> bool {
     )
 }
 
-/// Writes a plain file beside its place, and renames it. It gets the permissions of the old one.
-fn replace(path: &Path, text: &str, old: Option<Permissions>) -> io::Result<()> {
+/// Writes a plain file beside its place, and renames it. It gets the owner, the group and the permissions of the old one.
+fn replace(path: &Path, text: &str, old: Option<&Metadata>) -> io::Result<()> {
     let parent = path.parent().filter(|parent| *parent != Path::new(""));
-    // As for any new file; the process's mask applies.
-    let usual = Permissions::from_mode(0o666);
+    // As for any new file, the process's mask applies. In an old one's place it is private until it has that one's owner.
+    let mode = if old.is_some() { 0o600 } else { 0o666 };
     let mut file = tempfile::Builder::new()
         .prefix(".memwarden-")
-        .permissions(old.clone().unwrap_or(usual))
+        .permissions(Permissions::from_mode(mode))
         .tempfile_in(parent.unwrap_or(Path::new(".")))?;
     if let Some(old) = old {
-        file.as_file().set_permissions(old)?;
+        let new = file.as_file().metadata()?;
+        if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
+            // Other reasons have the same remedy: a user namespace refuses an owner that it doesn't know with EINVAL.
+            fchown(file.as_file(), Some(old.uid()), Some(old.gid()))
+                .map_err(|error| io::Error::new(ErrorKind::PermissionDenied, error))?;
+        }
+        // After the owner: a change of it clears the bits that set the user and the group.
+        file.as_file().set_permissions(old.permissions())?;
     }
     file.write_all(text.as_bytes())?;
     file.persist(path)?;
