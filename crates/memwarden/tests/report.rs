@@ -41,11 +41,11 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// memwarden with a limit on the size of each file that it writes, as on a full disk.
-fn limited(blocks_of_512: u64, words: &[&str]) -> Output {
+fn limited(blocks_of_512: u64, words: &[&str]) -> Command {
     let script = format!("trap '' XFSZ; ulimit -f {blocks_of_512}; exec \"$@\"");
     let mut command = Command::new("sh");
     command.args(["-c", &script, "sh", MEMWARDEN]).args(words);
-    command.output().unwrap()
+    command
 }
 
 /// All files below a folder.
@@ -106,7 +106,7 @@ fn an_experiment_prints_its_result_without_a_page() {
         return;
     }
     // 16 KiB: enough for the figures, too little for the page.
-    let ended = limited(32, &words);
+    let ended = limited(32, &words).output().unwrap();
     let (printed, errors) = (text(&ended.stdout), text(&ended.stderr));
     assert_eq!(ended.status.code(), Some(1), "{errors}");
     assert!(
@@ -132,7 +132,8 @@ fn a_page_that_cannot_be_written_leaves_the_old_one() {
     let largest = plots.map(|(_, bytes)| bytes.len() as u64).max().unwrap();
     // Room for each plot, and none for the page; then none for a plot.
     for blocks in [largest / 512 + 2, 1] {
-        let ended = limited(blocks, &["report", directory.to_str().unwrap()]);
+        let mut command = limited(blocks, &["report", directory.to_str().unwrap()]);
+        let ended = command.output().unwrap();
         assert_eq!(ended.status.code(), Some(1), "{}", text(&ended.stderr));
         assert!(
             files(&directory) == before,
@@ -247,6 +248,53 @@ fn a_page_in_a_folder_that_takes_no_new_file_is_written_in_place() {
         }
         Err(error) => println!("skipped: user nobody cannot run the program: {error}"),
     }
+}
+
+#[test]
+fn a_page_that_cannot_be_written_in_place_is_the_old_one() {
+    let temp = tempfile::tempdir().unwrap();
+    let directory = saved("interfere", temp.path());
+    assert!(report(&[], &[&directory]).status.success());
+    let page = directory.join("report.html");
+    let blocks = fs::metadata(&page).unwrap().len() / 512;
+    fs::write(&page, "the old page").unwrap();
+    let before = files(&directory);
+    for path in before.keys() {
+        fs::set_permissions(path, Permissions::from_mode(0o666)).unwrap();
+    }
+    let folders = [temp.path(), &directory, &directory.join("plots")];
+    let set = |mode| {
+        for folder in folders {
+            fs::set_permissions(folder, Permissions::from_mode(mode)).unwrap();
+        }
+    };
+    set(0o555);
+    let mut command = limited(blocks, &["report", directory.to_str().unwrap()]);
+    if rustix::process::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let output = command.output();
+    set(0o755);
+    let output = output.unwrap();
+    let errors = text(&output.stderr);
+    // A shell's code for a program that it may not execute.
+    if output.status.code() == Some(126) {
+        println!("skipped: user nobody cannot run the program: {errors}");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("report.html"), "{errors}");
+    assert!(files(&directory) == before, "a file changed");
+
+    // A link is written through, so its file is written in place, too.
+    let link = temp.path().join("link.html");
+    std::os::unix::fs::symlink(&page, &link).unwrap();
+    let words = ["report", "--page", link.to_str().unwrap()];
+    let words = [&words[..], &[directory.to_str().unwrap()]].concat();
+    let ended = limited(32, &words).output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{}", text(&ended.stderr));
+    assert!(text(&ended.stderr).contains("link.html"));
+    assert_eq!(fs::read(&page).unwrap(), b"the old page");
 }
 
 #[test]

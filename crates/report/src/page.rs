@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! report.html: one self-contained file.
 
-use std::fs::{self, Metadata, Permissions};
-use std::io::{self, ErrorKind, Write};
+use std::fs::{self, File, Metadata, Permissions};
+use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
@@ -127,17 +127,17 @@ fn title_of(runs: &[Recorded]) -> String {
     }
 }
 
-/// Writes a file. If that fails, as on a full disk, the old one stays.
+/// Writes a file. If that fails, as on a full disk, the old one stays or is written back.
 fn write(path: &Path, text: &str) -> Result<(), Error> {
     let old = fs::symlink_metadata(path).ok();
     let written = if old.as_ref().is_some_and(|old| !old.is_file()) {
         // A link, a pipe or a device, such as `--page /dev/stdout`: nothing takes its place.
-        fs::write(path, text)
+        overwrite(path, text)
     } else {
         match replace(path, text, old.as_ref()) {
             // A folder that takes no new file, or whose files only their owner may replace; or an owner that a new file
             // cannot get.
-            Err(error) if old.is_some() && is_denied(&error) => fs::write(path, text),
+            Err(error) if old.is_some() && is_denied(&error) => overwrite(path, text),
             written => written,
         }
     };
@@ -178,6 +178,32 @@ fn replace(path: &Path, text: &str, old: Option<&Metadata>) -> io::Result<()> {
     file.write_all(text.as_bytes())?;
     file.persist(path)?;
     Ok(())
+}
+
+/// Writes into the file that is there. If that fails, it gets its old text back.
+fn overwrite(path: &Path, text: &str) -> io::Result<()> {
+    if !fs::metadata(path).is_ok_and(|to| to.is_file()) {
+        // A pipe, a device, or a link to nothing: there is no old text.
+        return fs::write(path, text);
+    }
+    // Not truncated: then the disk has room for the old text.
+    let mut file = File::options().read(true).write(true).open(path)?;
+    let mut old = Vec::new();
+    file.read_to_end(&mut old)?;
+    let Err(error) = fill_file(&mut file, text.as_bytes()) else {
+        return Ok(());
+    };
+    fill_file(&mut file, &old).map_err(|lost| {
+        let both = format!("{error}; its old text cannot be written back: {lost}");
+        io::Error::new(error.kind(), both)
+    })?;
+    Err(error)
+}
+
+fn fill_file(file: &mut File, bytes: &[u8]) -> io::Result<()> {
+    file.rewind()?;
+    file.write_all(bytes)?;
+    file.set_len(bytes.len() as u64)
 }
 
 fn page(recorded: &Recorded, figures: &[Figure]) -> Result<String, Error> {
