@@ -443,8 +443,11 @@ impl Pace {
         clippy::cast_sign_loss
     )]
     fn due(&mut self, units: u64, now: u64) -> u64 {
-        let due = self.begin_ns + (units as f64 * self.ns_per_unit) as u64;
-        if now <= due + MAKES_UP_NS {
+        // At an extremely low rate the conversion saturates, too.
+        let due = self
+            .begin_ns
+            .saturating_add((units as f64 * self.ns_per_unit) as u64);
+        if now <= due.saturating_add(MAKES_UP_NS) {
             return due;
         }
         self.begin_ns += now - due;
@@ -579,12 +582,15 @@ mod tests {
 
         let mut config = config(Access::named("read").unwrap(), 64, 1000);
         config.duration = Some(Duration::from_millis(1));
-        config.rate_mib_s = Some(1e-9);
-        let outcome = run(&config, &Stop::new(), &mut ()).unwrap();
-        assert_eq!(
-            outcome.bytes, LINE_BYTES as u64,
-            "the first step, and no more"
-        );
+        // At the second rate, no number of nanoseconds is the time of a unit.
+        for rate in [1e-9, 1e-15] {
+            config.rate_mib_s = Some(rate);
+            let outcome = run(&config, &Stop::new(), &mut ()).unwrap();
+            assert_eq!(
+                outcome.bytes, LINE_BYTES as u64,
+                "the first step, and no more"
+            );
+        }
     }
 
     #[test]
