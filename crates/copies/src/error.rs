@@ -125,6 +125,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// True if another process uses the device: it is there, and will be free later.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        match self {
+            Self::InUse(_) => true,
+            // A module with `exclusive=1` refuses the second open file.
+            Self::Refused { reason, .. } => reason.kind() == io::ErrorKind::ResourceBusy,
+            _ => false,
+        }
+    }
+
     /// The kernel refused `action` on the device at `path`.
     pub(crate) fn refused(action: impl Into<String>, path: &Path, reason: io::Error) -> Self {
         Self::Refused {
@@ -148,5 +159,20 @@ impl Error {
                 },
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_is_busy_is_told_from_one_that_is_not_available() {
+        let path = Path::new("/dev/mymem");
+        let refused = |kind: io::ErrorKind| Error::refused("opening", path, kind.into());
+        assert!(Error::InUse(path.into()).is_busy());
+        assert!(refused(io::ErrorKind::ResourceBusy).is_busy());
+        assert!(!refused(io::ErrorKind::PermissionDenied).is_busy());
+        assert!(!Error::missing(path).is_busy());
     }
 }

@@ -180,26 +180,38 @@ impl Drop for Clients {
     }
 }
 
-/// Opens the subjects in `wanted`, and loads their modules if necessary. If `wanted` is empty it opens all, and leaves
-/// out unavailable ones with a note.
+/// Opens the subjects in `wanted`, and loads their modules if necessary. If `wanted` is empty it opens all that are
+/// available.
 fn open<W: Whole>(wanted: &[Subject], summary: &mut Summary<W>) -> Result<Clients, Error> {
-    let mut clients = Clients::default();
-    if !wanted.is_empty() {
-        // in-kernel last: it reserves the device in Rust if that is no subject itself.
-        let (last, first): (Vec<_>, Vec<_>) =
-            wanted.iter().partition(|one| **one == Subject::InKernel);
-        for subject in first.into_iter().chain(last) {
-            clients.add(subject)?;
-        }
-        let place = |subject: &Subject| wanted.iter().position(|one| one == subject);
-        clients.open.sort_by_key(|(subject, _)| place(subject));
-        return Ok(clients);
+    if wanted.is_empty() {
+        return open_available(&Subject::all(), summary);
     }
+    let mut clients = Clients::default();
+    // in-kernel last: it reserves the device in Rust if that is no subject itself.
+    let (last, first): (Vec<_>, Vec<_>) = wanted.iter().partition(|one| **one == Subject::InKernel);
+    for subject in first.into_iter().chain(last) {
+        clients.add(subject)?;
+    }
+    let place = |subject: &Subject| wanted.iter().position(|one| one == subject);
+    clients.open.sort_by_key(|(subject, _)| place(subject));
+    Ok(clients)
+}
+
+/// Opens the subjects, and leaves out unavailable ones with a note. Fails if another process uses one.
+fn open_available<W: Whole>(
+    subjects: &[Subject],
+    summary: &mut Summary<W>,
+) -> Result<Clients, Error> {
+    let mut clients = Clients::default();
     let mut reason = None;
-    for subject in Subject::all() {
-        if let Err(error) = clients.add(&subject) {
-            summary.note(format!("Left out: {}. {error}.", subject.name()));
-            reason.get_or_insert(error);
+    for subject in subjects {
+        match clients.add(subject) {
+            Ok(()) => {}
+            Err(error) if error.is_busy() => return Err(error.into()),
+            Err(error) => {
+                summary.note(format!("Left out: {}. {error}.", subject.name()));
+                reason.get_or_insert(error);
+            }
         }
     }
     match reason {
@@ -237,6 +249,26 @@ mod tests {
         );
         drop(first);
         open(&wanted, &mut summary).unwrap();
+    }
+
+    #[test]
+    fn a_default_device_is_left_out_if_it_is_missing_and_refused_if_it_is_in_use() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let missing = Subject::Device("/nonexistent/mymem".into());
+        let subjects = [missing, Subject::Device(file.path().into())];
+        let mut summary: Summary = Summary::new("mymem-counter", "native");
+        let first = open_available(&subjects, &mut summary).unwrap();
+        assert_eq!(first.len(), 1);
+        assert!(summary.notes[0].starts_with("Left out: /nonexistent/mymem"));
+        let message = open_available(&subjects, &mut summary)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            message.contains(": another process measures with it"),
+            "{message}"
+        );
+        drop(first);
+        open_available(&subjects, &mut summary).unwrap();
     }
 
     #[test]
