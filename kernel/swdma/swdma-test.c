@@ -27,6 +27,10 @@
 #define QUIET_MS 50
 #define BATCH 16
 
+static unsigned int everything_ms = 500;
+module_param(everything_ms, uint, 0444);
+MODULE_PARM_DESC(everything_ms, "how long the case with everything at once lasts, ms (500)");
+
 /* One copy, from the client's side. */
 struct copy {
 	struct fixture *fixture;
@@ -684,7 +688,7 @@ static void everything_at_once_leaves_a_channel_that_works(struct kunit *test)
 	struct dma_async_tx_descriptor *tx;
 	struct task_struct *thread;
 	struct rnd_state random;
-	unsigned long until = jiffies + 3 * HZ;
+	unsigned long until = jiffies + msecs_to_jiffies(everything_ms);
 	int submitted = 0, called, n = batch(f);
 
 	swdma_faults = (struct swdma_faults){ .fail_every = 5, .hang = 97, .delay_ns = 100 };
