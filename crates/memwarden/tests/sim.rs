@@ -126,6 +126,8 @@ fn a_check_finds_nothing_wrong() {
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("LPDDR2-900: idle latency"), "{text}");
+    let gb_s = text.lines().filter(|line| line.ends_with(", GB/s"));
+    assert_eq!(gb_s.count(), 2, "{text}");
     assert!(text.contains("violations"), "{text}");
 }
 

@@ -157,8 +157,8 @@ fn traffic(controller: &mut Controller<Checker>, memory: &Memory, commands: u64,
     }
 }
 
-fn bandwidth(bytes: u64, time_ps: u64) -> f64 {
-    bytes as f64 * 1e6 / time_ps as f64
+fn gb_s(bytes: u64, time_ps: u64) -> f64 {
+    bytes as f64 * 1e3 / time_ps as f64
 }
 
 /// Little's law for a completed run, as a figure to compare.
@@ -199,9 +199,9 @@ pub fn analytical(memory: &Memory, lines: u64) -> Result<Vec<Check>, ControllerE
     let stream_ps = saturate(&mut stream, streamed, |line| (line * line_bytes, false));
     let refreshed = 1.0 - t.trfc as f64 / t.trefi as f64;
     checks.push(Check {
-        name: format!("{name}: streaming reads = peak less refresh, MB/s"),
-        expected: memory.peak_bytes_per_s() / 1e6 * refreshed,
-        found: bandwidth(streamed * line_bytes, stream_ps),
+        name: format!("{name}: streaming reads = peak less refresh, GB/s"),
+        expected: memory.peak_bytes_per_s() / 1e9 * refreshed,
+        found: gb_s(streamed * line_bytes, stream_ps),
         within: 0.02,
     });
     checks.push(little(&format!("{name}, streaming"), &stream.statistics()));
@@ -217,9 +217,9 @@ pub fn analytical(memory: &Memory, lines: u64) -> Result<Vec<Check>, ControllerE
         (map.address(&location), false)
     });
     checks.push(Check {
-        name: format!("{name}: row conflicts in one bank = line / tRC, between refreshes, MB/s"),
-        expected: bandwidth(line_bytes, t.trc) * refreshed,
-        found: bandwidth(lines * line_bytes, conflicts_ps),
+        name: format!("{name}: row conflicts in one bank = line / tRC, between refreshes, GB/s"),
+        expected: gb_s(line_bytes, t.trc) * refreshed,
+        found: gb_s(lines * line_bytes, conflicts_ps),
         within: 0.02,
     });
     checks.push(little(

@@ -31,7 +31,7 @@ const SHOWN: usize = 5;
     after_help = "The figures: idle latency, streaming reads, row conflicts in one bank, Little's law. The traffic: random and\n\
     sequential, reads and writes, dense and with pauses, with each page policy; the checker judges every command\n\
     by the standards' rules, independently of the controller. Each memory has two jobs, which are spread over all CPUs.\n\
-    The exit code is 1 when anything fails.\n\
+    GB/s are 10^9 bytes a second, of all channels together. The exit code is 1 when anything fails.\n\
     Examples:\n  memwarden sim check\n  \
     memwarden sim check ddr4-2400 my-memory.toml --commands 100M"
 )]
