@@ -282,8 +282,10 @@ fn start(host: &dyn Host, file: &BudgetFile) -> Result<(Kept, Wanted, String), E
     let wanted = file.wanted(&base.control, &host.possible())?;
     let changes = wanted.changes(&base);
     take(host, &mut session, file, &wanted, &changes)?;
+    let settings = session.regulator().settings()?;
+    let free = settings.without_budget(|cpu| wanted.has_budget(cpu));
     let said = format!(
-        "guard {} {}: event {}, period {} us, cores {}; {}: {}",
+        "guard {} {}: event {}, period {} us, cores {}; {}: {}{}",
         session.regulator().name(),
         if session.took_over() {
             "taken over"
@@ -291,7 +293,7 @@ fn start(host: &dyn Host, file: &BudgetFile) -> Result<(Kept, Wanted, String), E
             "started"
         },
         base.control.event,
-        session.regulator().settings()?.control.period_us,
+        settings.control.period_us,
         base.control.online,
         file.path().display(),
         if changes.is_empty() {
@@ -299,6 +301,7 @@ fn start(host: &dyn Host, file: &BudgetFile) -> Result<(Kept, Wanted, String), E
         } else {
             wanted::list(&changes)
         },
+        free.map_or(String::new(), |free| format!("; {free}")),
     );
     let kept = Kept {
         session,
@@ -398,12 +401,15 @@ mod tests {
             fs::write(self.path(), text).unwrap();
         }
         fn begin(&self) -> Result<Keeper, Error> {
+            self.begin_and_say().map(|(keeper, _)| keeper)
+        }
+        fn begin_and_say(&self) -> Result<(Keeper, String), Error> {
             let host = Box::new(Machine(
                 self.guard.clone(),
                 Cell::new(false),
                 Cell::new(false),
             ));
-            Keeper::begin(host, &self.path()).map(|(keeper, _)| keeper)
+            Keeper::begin(host, &self.path())
         }
         fn budgets(&self) -> Vec<Option<u64>> {
             let settings = self.guard.settings().unwrap();
@@ -423,6 +429,30 @@ mod tests {
         assert!(setup.guard.settings().unwrap().control.reclaim);
         keeper.end().unwrap();
         assert!(!setup.guard.is_running());
+    }
+
+    #[test]
+    fn the_log_names_cores_without_a_budget() {
+        for (text, expected) in [
+            ("", ": nothing to set; CPU0-1 have no budget"),
+            ("mb = [1000]\n", ": CPU0 1000 MB/s; CPU1 has no budget"),
+            ("mb = [1000, \"max\"]\n", ": CPU0 1000 MB/s"),
+            (
+                "mb = [1000]\n[cpu.1]\nrt = true\n",
+                ": CPU0 1000 MB/s, CPU1 never throttled",
+            ),
+        ] {
+            let setup = Setup::new(text);
+            let (keeper, said) = setup.begin_and_say().unwrap();
+            assert!(said.ends_with(&format!("guard.toml{expected}")), "{said}");
+            keeper.end().unwrap();
+        }
+        // A guard that runs already may have other budgets.
+        let mut setup = Setup::new("mb = [1000]\n");
+        setup.guard.start(&StartOptions::default()).unwrap();
+        setup.set("5,6");
+        let (_, said) = setup.begin_and_say().unwrap();
+        assert!(said.ends_with(": CPU0 1000 MB/s"), "{said}");
     }
 
     #[test]

@@ -81,6 +81,30 @@ pub struct Settings {
     pub write_budget_events: BTreeMap<usize, Events>,
 }
 
+impl Settings {
+    /// A line that names the online cores without any budget, except those that are never throttled and those in
+    /// `known`; `None` if there are none.
+    #[must_use]
+    pub fn without_budget(&self, known: impl Fn(usize) -> bool) -> Option<String> {
+        let limited = |cpu| {
+            [&self.read_budget_events, &self.write_budget_events]
+                .into_iter()
+                .any(|budgets| budgets.get(&cpu).is_some_and(Option::is_some))
+        };
+        let control = &self.control;
+        let cpus: CpuSet = control
+            .online
+            .iter()
+            .filter(|&cpu| !limited(cpu) && !control.rt.contains(cpu) && !known(cpu))
+            .collect();
+        match cpus.len() {
+            0 => None,
+            1 => Some(format!("CPU{cpus} has no budget")),
+            _ => Some(format!("CPU{cpus} have no budget")),
+        }
+    }
+}
+
 /// A running recording. Dropping it ends the recording and removes its traces.
 pub trait Recorder {
     /// Discards the recorded events and goes on.

@@ -151,6 +151,11 @@ impl Wanted {
         .concat()
     }
 
+    /// Whether a core has a budget here, or `max`.
+    pub(crate) fn has_budget(&self, cpu: usize) -> bool {
+        self.read.contains_key(&cpu) || self.write.contains_key(&cpu)
+    }
+
     /// The changes that these settings require of `settings`, in an order in which each one is valid beside the settings
     /// that still have their old values. Those of offline cores wait until the cores are online.
     pub fn changes(&self, settings: &Settings) -> Vec<Change> {

@@ -250,7 +250,7 @@ fn a_guard_that_ends_under_the_command_is_told_at_once() {
 #[test]
 fn the_first_line_says_what_is_counted_and_the_last_what_came_of_it() {
     let Some(rig) = Rig::new() else { return };
-    let run = rig.memwarden(&format!("{RUN} --events 5000,5000 -- true"));
+    let run = rig.memwarden(&format!("{RUN} --cpus 0-1 --events 5000,5000 -- true"));
     let said = stderr(&run);
     // Without the warning of this kernel's fair servers, if they stay on.
     let lines: Vec<&str> = said

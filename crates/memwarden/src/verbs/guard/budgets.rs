@@ -39,10 +39,11 @@ fn parse(unit: Unit, text: &str) -> Result<Request, String> {
 }
 
 impl Budgets {
-    /// Sets the budgets, with a warning if the memory can't guarantee their sum.
+    /// Sets the budgets. Names the cores that the list left out, and warns if the memory can't guarantee the sum.
     pub(super) fn set(&self, guard: &mut dyn Regulator) -> anyhow::Result<ExitCode> {
         self.apply(guard)?;
         let settings = guard.settings()?;
+        self.say_left_out(&settings, None)?;
         if let Some(warning) = warning(&settings) {
             errln!("memwarden: {warning}");
         }
@@ -138,6 +139,34 @@ impl Budgets {
             }));
         }
         Ok(wishes)
+    }
+
+    /// Names the cores that the list could have given a budget, if they have none now: of `cpus` if given, otherwise of
+    /// the guard.
+    pub(super) fn say_left_out(
+        &self,
+        settings: &Settings,
+        cpus: Option<&CpuSet>,
+    ) -> anyhow::Result<()> {
+        if let Some(line) = self.left_out(settings, cpus)? {
+            errln!("memwarden: {line}");
+        }
+        Ok(())
+    }
+
+    fn left_out(
+        &self,
+        settings: &Settings,
+        cpus: Option<&CpuSet>,
+    ) -> anyhow::Result<Option<String>> {
+        if self.cpu.is_some() {
+            return Ok(None);
+        }
+        let wishes = self.wishes(&settings.control, cpus)?;
+        Ok(settings.without_budget(|cpu| {
+            cpus.is_some_and(|cpus| !cpus.contains(cpu))
+                || wishes.iter().any(|wish| wish.cpu == cpu)
+        }))
     }
 
     /// True for weights, which depend on the other cores.
@@ -297,6 +326,51 @@ mod tests {
             set("--write-mb 100").unwrap().write_budget_events[&0],
             Some(25)
         );
+    }
+
+    #[test]
+    fn cores_that_a_list_leaves_without_a_budget_are_named() {
+        for (cpus, line, expected) in [
+            (None, "--mb 1000", Some("CPU1-3 have no budget")),
+            (None, "--events 5,6,7", Some("CPU3 has no budget")),
+            (None, "--events 5,6,max,7", None),
+            (None, "--events 5,max", Some("CPU2-3 have no budget")),
+            (None, "--write-mb 100", Some("CPU1-3 have no budget")),
+            (
+                None,
+                "--mb 100 --write-mb 100,100",
+                Some("CPU2-3 have no budget"),
+            ),
+            (None, "--weights 4,1,1,1", None),
+            (None, "--weights 4,1", Some("CPU2-3 have no budget")),
+            (None, "--percent 50,10,10,10", None),
+            (None, "--cpu 3 --mb 100", None),
+            (Some("2-3"), "--mb 200", None),
+            (Some("1-3"), "--mb 200,100", Some("CPU3 has no budget")),
+        ] {
+            let cpus: Option<CpuSet> = cpus.map(|cpus: &str| cpus.parse().unwrap());
+            let mut said = None;
+            set_by(line, |budgets, guard| {
+                match &cpus {
+                    Some(cpus) => budgets.apply_to(guard, cpus)?,
+                    None => budgets.apply(guard)?,
+                }
+                said = budgets.left_out(&guard.settings()?, cpus.as_ref())?;
+                Ok(())
+            })
+            .unwrap();
+            assert_eq!(said.as_deref(), expected, "{cpus:?} {line}");
+        }
+        // The others keep their budgets.
+        set_by("--events 5", |budgets, guard| {
+            for cpu in 1..4 {
+                guard.set_budgets(Resource::Read, &Request::events_for_cpu(cpu, Some(9)))?;
+            }
+            budgets.apply(guard)?;
+            assert_eq!(budgets.left_out(&guard.settings()?, None)?, None);
+            Ok(())
+        })
+        .unwrap();
     }
 
     #[test]

@@ -124,6 +124,8 @@ fn take(args: &Run, session: &mut Session) -> anyhow::Result<Vec<usize>> {
         Some(cpus) => args.budgets.apply_to(guard, cpus),
         None => args.budgets.apply(guard),
     })?;
+    let settings = session.regulator().settings()?;
+    args.budgets.say_left_out(&settings, args.cpus.as_ref())?;
     let mut cores: Vec<usize> = wishes.iter().map(|wish| wish.cpu).collect();
     cores.sort_unstable();
     cores.dedup();
