@@ -93,7 +93,7 @@ pub enum Error {
     },
     /// The guard was ended for one with other settings, and neither that one nor one with the old settings could be started.
     #[error(
-        "{refused}; nor could a guard be started for the old settings ({old}), so no guard runs now"
+        "{refused}; nor could a guard be started for the old settings ({old}), so the service keeps no guard now"
     )]
     NotStartedAgain {
         /// Why the guard with the new settings could not be started.

@@ -586,7 +586,7 @@ mod tests {
         assert!(!setup.guard.is_running());
         assert_eq!(
             error.to_string(),
-            "it doesn't regulate; nor could a guard be started for the old settings (it doesn't regulate), so no guard runs now"
+            "it doesn't regulate; nor could a guard be started for the old settings (it doesn't regulate), so the service keeps no guard now"
         );
     }
 

@@ -279,7 +279,7 @@ fn consequence(error: &Error, guard_runs: bool) -> &'static str {
     match error {
         Error::NotUndone { .. } | Error::NotStartedAgain { .. } => "",
         _ if guard_runs => "; the old settings stay",
-        _ => "; no guard runs",
+        _ => "; the service keeps no guard",
     }
 }
 
@@ -299,11 +299,9 @@ mod tests {
             old: refused(),
         };
         assert_eq!(consequence(&refused(), true), "; the old settings stay");
-        assert_eq!(consequence(&refused(), false), "; no guard runs");
-        assert_eq!(
-            consequence(&Error::NoModuleSupport, false),
-            "; no guard runs"
-        );
+        for error in [*refused(), Error::NoModuleSupport] {
+            assert_eq!(consequence(&error, false), "; the service keeps no guard");
+        }
         assert_eq!(consequence(&not_undone, true), "");
         assert_eq!(consequence(&not_started, false), "");
     }
