@@ -7,6 +7,8 @@ mod processes;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -351,6 +353,53 @@ fn a_signal_while_serve_waits_for_another_ends_it_without_a_guard() {
         );
     }
     drop(lock);
+    rig.expect_nothing_left();
+}
+
+#[test]
+fn a_service_without_a_guard_does_not_deny_one_that_is_started_by_hand() {
+    let Some(rig) = Rig::new() else { return };
+    let file = rig.file("self_test = false\nkeep = false\nmb = [100]\n");
+    let mut serve = rig
+        .command("guard serve --listen 127.0.0.1:0 --config")
+        .arg(&file)
+        .stdout(Stdio::piped())
+        .stderr(fs::File::create(rig.folder.path().join("said")).unwrap())
+        .spawn()
+        .unwrap();
+    let said = || fs::read_to_string(rig.folder.path().join("said")).unwrap();
+    let mut address = String::new();
+    BufReader::new(serve.stdout.as_mut().unwrap())
+        .read_line(&mut address)
+        .unwrap();
+    let address = address.trim().trim_start_matches("http://");
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(address.trim_end_matches('/')).unwrap();
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(rig.memwarden("guard stop").status.success());
+    eventually("the service sees that its guard has ended", || {
+        get("/metrics").contains("\nmemwarden_config_applied 0\n")
+    });
+    assert!(get("/healthz").contains("no guard is running"));
+    let start = rig.memwarden("guard start --backend user --event page-faults --no-self-test");
+    assert!(start.status.success(), "{start:?}");
+    assert!(get("/healthz").ends_with("ok\n"));
+    rig.file("mb = [0]\n");
+    kill_process(Pid::from_child(&serve), Signal::HUP).unwrap();
+    eventually("the file is refused", || said().contains("line 3, mb: "));
+    assert!(
+        said().ends_with("; the service keeps no guard\n"),
+        "{}",
+        said()
+    );
+    kill_process(Pid::from_child(&serve), Signal::TERM).unwrap();
+    assert_eq!(serve.wait().unwrap().code(), Some(0));
+    assert!(rig.show().is_some());
+    assert!(rig.memwarden("guard stop").status.success());
     rig.expect_nothing_left();
 }
 

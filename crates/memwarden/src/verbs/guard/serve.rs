@@ -64,9 +64,9 @@ pub(super) struct Source {
 impl Source {
     /// Reads from the guard.
     fn read<T>(&self, read: impl FnOnce(&dyn Regulator) -> Result<T, Error>) -> Result<T, Error> {
-        match self.keeper.borrow().as_ref() {
+        match self.keeper.borrow().as_ref().and_then(Keeper::regulator) {
             None => read(running()?.as_ref()),
-            Some(keeper) => read(keeper.regulator().ok_or(Error::NotRunning)?),
+            Some(guard) => read(guard),
         }
     }
 }
