@@ -312,7 +312,10 @@ impl BudgetFile {
             write_mb: list(written.write_mb, &place),
             rt: BTreeMap::new(),
         };
-        file.with_cores(written.cpu, &place)
+        let file = file.with_cores(written.cpu, &place)?;
+        let combined = file.combined.as_ref().is_some_and(|set| set.value);
+        file.one_budget_if(combined)?;
+        Ok(file)
     }
 
     /// Adds the per-core tables, which override the lists.
@@ -473,11 +476,8 @@ impl BudgetFile {
         fixed(bytes, &control.bytes_per_event, refuse)?;
         fixed(self.user_only.as_ref(), &control.user_only, refuse)?;
         fixed(self.cpus.as_ref(), &control.cpus, refuse)?;
-        let first = self.write_mb.values().next();
-        if let Some(first) = first.filter(|_| control.combined) {
-            return Err(self.bad(first.line, &first.key, COMBINED_ALONE));
-        }
-        if let (None, Some(first)) = (&control.write_event, first) {
+        self.one_budget_if(control.combined)?;
+        if let (None, Some(first)) = (&control.write_event, self.write_mb.values().next()) {
             let why = format!(
                 "event {} counts no write-backs: give write_event as well",
                 control.event
@@ -485,6 +485,14 @@ impl BudgetFile {
             return Err(self.bad(first.line, &first.key, &why));
         }
         Ok(())
+    }
+
+    /// Refuses budgets for writes beside a combined one.
+    fn one_budget_if(&self, combined: bool) -> Result<(), Error> {
+        match self.write_mb.values().next().filter(|_| combined) {
+            Some(first) => Err(self.bad(first.line, &first.key, COMBINED_ALONE)),
+            None => Ok(()),
+        }
     }
 
     fn is_regulated<T>(
@@ -754,6 +762,16 @@ rt = false
             ),
             ("[cpu.2]", "line 1, cpu.2:", "give mb, write_mb or rt"),
             ("[core.2]", "line 1, core.2:", "unknown field `core`"),
+            (
+                "combined = true\nmb = [100]\nwrite_mb = [\"max\"]",
+                "line 3, write_mb:",
+                COMBINED_ALONE,
+            ),
+            (
+                "combined = true\n[cpu.2]\nwrite_mb = 100",
+                "line 3, cpu.2.write_mb:",
+                COMBINED_ALONE,
+            ),
             ("= 3", "line 1", ""),
             ("mb = [1", "line 1, mb:", ""),
             ("\u{0}", "line 1", ""),
@@ -837,7 +855,7 @@ rt = false
         let one = parse("combined = true\nmb = [100]").unwrap();
         assert!(one.start_options().combined);
         assert_eq!(one.wanted(&both, &(0..4).collect()).unwrap().read.len(), 1);
-        let two = parse("combined = true\nwrite_mb = [100]").unwrap();
+        let two = parse("mb = [100]\nwrite_mb = [100]").unwrap();
         let error = two.wanted(&both, &(0..4).collect()).unwrap_err();
         assert!(error.to_string().contains("line 2, write_mb"), "{error}");
         let file = parse("write_mb = [100]").unwrap();

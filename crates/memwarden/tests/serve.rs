@@ -441,6 +441,8 @@ fn check_judges_a_file_and_touches_nothing() {
     assert!(String::from_utf8_lossy(&good.stdout).ends_with("guard.toml: well-formed\n"));
     assert!(refused(&check("period = \"1\"\n")).contains("line 1, period: "));
     assert!(refused(&check("backend = \"moon\"\n")).contains("give auto, module, user or null"));
+    let both = check("combined = true\nmb = [100]\nwrite_mb = [100]\n");
+    assert!(refused(&both).contains("line 3, write_mb: "));
 
     let packaged = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd/guard.toml");
     let packaged = memwarden(&["check", packaged.to_str().unwrap()])
