@@ -267,12 +267,21 @@ fn key_of(text: &str, at: usize) -> Option<String> {
 }
 
 impl BudgetFile {
-    /// Reads and parses a file.
+    /// Reads and parses a file, which may be a pipe.
     ///
     /// # Errors
     /// When the file can't be read or is invalid; the error names the first fault.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let text = settings_file::read(path).map_err(Error::file("reading", path))?;
+        Self::parse(path, &text)
+    }
+
+    /// The same for a file that is read several times, so a pipe won't do.
+    ///
+    /// # Errors
+    /// As [`BudgetFile::read`]; and when it is a pipe or a device.
+    pub fn read_again(path: &Path) -> Result<Self, Error> {
+        let text = settings_file::read_again(path).map_err(Error::file("reading", path))?;
         Self::parse(path, &text)
     }
 

@@ -68,7 +68,7 @@ impl Keeper {
     /// # Errors
     /// When the file is invalid, or the guard cannot be started or refuses a setting. Everything is restored then.
     pub fn begin(host: Box<dyn Host>, path: &Path) -> Result<(Self, String), Error> {
-        let file = BudgetFile::read(path)?;
+        let file = BudgetFile::read_again(path)?;
         let (kept, wanted, said) = start(host.as_ref(), &file)?;
         let keeper = Self {
             host,
@@ -101,7 +101,7 @@ impl Keeper {
     /// Everything stays as it was, and the previous file remains in force; [`Error::NotUndone`] and
     /// [`Error::NotStartedAgain`] say what did not stay.
     pub fn reload(&mut self) -> Result<String, Error> {
-        let file = BudgetFile::read(&self.path)?;
+        let file = BudgetFile::read_again(&self.path)?;
         let Some(kept) = self
             .kept
             .as_mut()
@@ -333,8 +333,11 @@ mod tests {
     use crate::session::tests::Shared;
     use crate::statistics::CoreStatistics;
     use crate::{BestEffort, Resource, StartOptions};
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
     use std::cell::Cell;
     use std::fs;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::symlink;
 
     /// A machine with two CPUs and one guard. It starts no guard for events of 16 bytes, and uses none whose events are 32
     /// bytes. With a period of 2 ms, a signal comes while the guard is proved.
@@ -524,6 +527,38 @@ mod tests {
         fs::remove_file(setup.path()).unwrap();
         assert!(keeper.reload().is_err());
         assert_eq!(setup.budgets(), [Some(16384), Some(1638)]);
+    }
+
+    #[test]
+    fn a_pipe_is_refused_at_the_start_and_at_the_reload() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        rustix::io::write(&writer, b"mb = [1000]\n").unwrap();
+        drop(writer);
+        let pipe = format!("/proc/self/fd/{}", reader.as_raw_fd());
+        let setup = Setup::new("mb = [1000]\n");
+        let mut keeper = setup.begin().unwrap();
+        let replace = |fifo: bool| {
+            fs::remove_file(setup.path()).unwrap();
+            if fifo {
+                let mode = Mode::RUSR | Mode::WUSR;
+                mknodat(CWD, setup.path(), FileType::Fifo, mode, 0).unwrap();
+            } else {
+                symlink(&pipe, setup.path()).unwrap();
+            }
+        };
+        for fifo in [false, true] {
+            replace(fifo);
+            let said = keeper.reload().unwrap_err().to_string();
+            assert!(said.contains("guard.toml: not a regular file"), "{said}");
+            assert_eq!(setup.budgets(), [Some(16384), None]);
+        }
+        keeper.end().unwrap();
+        for fifo in [false, true] {
+            replace(fifo);
+            let said = setup.begin().err().unwrap().to_string();
+            assert!(said.contains("guard.toml: not a regular file"), "{said}");
+            assert!(!setup.guard.is_running());
+        }
     }
 
     #[test]

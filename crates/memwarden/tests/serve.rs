@@ -417,13 +417,14 @@ fn what_cannot_be_served_is_refused_in_one_line() {
     );
     assert!(refused(&late).contains("line 4, cpu.8191.mb: there is no CPU 8191"));
     fs::remove_file(&path).unwrap();
-    let config = path.to_str().unwrap();
-    let said = refused(
-        &memwarden(&["serve", "--config", config, "--listen", "127.0.0.1:0"])
-            .output()
-            .unwrap(),
-    );
+    let not_read = |config: &str| {
+        let mut command = memwarden(&["serve", "--listen", "127.0.0.1:0", "--config", config]);
+        refused(&command.stdin(Stdio::piped()).output().unwrap())
+    };
+    let said = not_read(path.to_str().unwrap());
     assert!(said.contains("guard.toml"), "{said}");
+    let said = not_read("/dev/stdin");
+    assert!(said.contains("/dev/stdin: not a regular file"), "{said}");
 }
 
 #[test]
