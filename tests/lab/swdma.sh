@@ -26,7 +26,7 @@ dma_test() {
 # suite PARAMETERS...: the KUnit suite on a device with them.
 suite() {
 	fresh "$@"
-	modprobe swdma_kunit everything_ms=$(at_most 3000 $((CYCLES * 50)))
+	modprobe swdma_kunit "everything_ms=$(at_most 3000 $((CYCLES * 50)))"
 	results=/sys/kernel/debug/kunit/swdma/results
 	check "KUnit${*:+ with }$*" "cat $results" 0 '^ok 1 swdma'
 	grep -E -A 4 'not ok|EXPECTATION|ASSERTION' $results | sed 's/^/# /'
