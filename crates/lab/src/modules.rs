@@ -93,6 +93,22 @@ pub struct Check {
     pub kept: bool,
 }
 
+/// Options of make for a check. CLIPPY is for kernels that were built with Rust; others don't heed it. No object is kept, so
+/// none needs what a debugger wants. Debian's headers for Linux 7.2 and later lack the script that tests sparse, so their make
+/// switches it off without `KBUILD_CHECKSRC`; and sparse 0.6.4 does not know what is defined in `CF`.
+const WARNINGS: [&str; 7] = [
+    "--keep-going",
+    "W=1",
+    "C=2",
+    "KBUILD_CHECKSRC=2",
+    "CF=-D__typeof_unqual__=__typeof__ '-D__builtin_strlen(s)=(sizeof(s)-1)'",
+    "CLIPPY=1",
+    "KCFLAGS=-g0",
+];
+
+/// A source in each check's tree: without its warning sparse did not run.
+const SPARSE_RUNS: &str = "#ifdef __CHECKER__\n#warning sparse runs\n#endif\n";
+
 /// What the cache keeps: the logs of clean builds, by what they were made from.
 const CHECKS: &str = "checks";
 
@@ -135,23 +151,17 @@ pub fn check(source: &Source, headers: &Headers, cache: &Cache, again: bool) -> 
     }
     mirror(source, &tree)?;
     list_folders(source, &tree)?;
-    // CLIPPY is for kernels that were built with Rust; others don't heed it. No object is kept, so none needs what a
-    // debugger wants.
-    let flags = ["--keep-going", "W=1", "C=2", "CLIPPY=1", "KCFLAGS=-g0"];
-    let output = make(headers, &tree, &flags)
+    fs::write(tree.join("sparse.c"), SPARSE_RUNS).on("write", &tree)?;
+    let output = make(headers, &tree, &WARNINGS)
         .output()
         .map_err(|source| program::not_started("check the modules", "make", &source))?;
-    let mut log = String::new();
-    for said in [&output.stdout, &output.stderr] {
-        let said = String::from_utf8_lossy(said);
-        let complaints = said.lines().filter(|line| is_complaint(line));
-        check.complaints.extend(complaints.map(str::to_owned));
-        log += &said;
-    }
+    let log = [output.stdout, output.stderr].concat();
+    let log = String::from_utf8_lossy(&log);
+    check.complaints = complaints(&log);
     if !output.status.success() {
         check.complaints.push("make failed".to_owned());
     }
-    fs::write(&check.log, &log).on("write", &check.log)?;
+    fs::write(&check.log, log.as_bytes()).on("write", &check.log)?;
     if in_cache && check.complaints.is_empty() {
         cache.entry(CHECKS, &entry, |folder, place| {
             // The kernel's earlier one: sources seldom return to what they were.
@@ -161,7 +171,7 @@ pub fn check(source: &Source, headers: &Headers, cache: &Cache, again: bool) -> 
                 }
             }
             let path = folder.join(LOG);
-            fs::write(&path, &log).on("write", &path)
+            fs::write(&path, log.as_bytes()).on("write", &path)
         })?;
     }
     Ok(check)
@@ -185,6 +195,19 @@ fn checked_from(sources: &[String], tree: &Path, headers: &Headers) -> Result<Ve
     }
     parts.push(include_str!("modules.rs").to_owned());
     Ok(parts)
+}
+
+/// The warnings and errors in what make said, one of which is that sparse did not run.
+fn complaints(log: &str) -> Vec<String> {
+    const RUNS: &str = "warning: sparse runs";
+    let mut complaints: Vec<String> = (log.lines())
+        .filter(|line| is_complaint(line) && !line.contains(RUNS))
+        .map(str::to_owned)
+        .collect();
+    if !log.contains(RUNS) {
+        complaints.push("sparse did not run".to_owned());
+    }
+    complaints
 }
 
 fn is_complaint(line: &str) -> bool {
@@ -245,8 +268,10 @@ fn list_folders(source: &Source, tree: &Path) -> Result<()> {
     for folder in source.module_folders() {
         rule += &format!(" {}/", folder.display());
     }
+    // Only a check has the source.
+    rule += "\nalways-$(if $(wildcard $(src)/sparse.c),y) += sparse.o\n";
     let path = tree.join("Kbuild");
-    fs::write(&path, rule + "\n").on("write", &path)
+    fs::write(&path, rule).on("write", &path)
 }
 
 fn mirror_folder(from: &Path, to: &Path, mirrored: &mut Vec<String>) -> Result<()> {
@@ -377,6 +402,10 @@ mod tests {
 
     #[test]
     fn complaints_are_told_from_progress() {
+        let runs = "/x/sparse.c:2:2: warning: sparse runs\n  CC [M]  x.o\n";
+        assert!(complaints(runs).is_empty());
+        assert_eq!(complaints("  CC [M]  x.o\n"), ["sparse did not run"]);
+        assert_eq!(complaints(&format!("{runs}e: error: e\n")), ["e: error: e"]);
         assert!(is_complaint("x.c:1:2: warning: unused"));
         assert!(is_complaint("error[E0133]: call to unsafe function"));
         assert!(!is_complaint("warning: 2 warnings emitted"));
