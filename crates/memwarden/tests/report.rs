@@ -48,6 +48,13 @@ fn limited(blocks_of_512: u64, words: &[&str]) -> Command {
     command
 }
 
+/// Sets the mode of the folders in which a run's page lies.
+fn set_folders(temp: &Path, directory: &Path, mode: u32) {
+    for folder in [temp, directory, &directory.join("plots")] {
+        fs::set_permissions(folder, Permissions::from_mode(mode)).unwrap();
+    }
+}
+
 /// All files below a folder.
 fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
@@ -196,7 +203,7 @@ fn a_page_that_another_user_writes_again_keeps_its_owner() {
         assert_eq!(facts(), (NOBODY, NOBODY, mode));
     }
 
-    // User nobody may replace root's page, but not with one of root's.
+    // In this folder the account 65534 may replace root's page, but cannot give a new file to root.
     fs::write(&page, "old").unwrap();
     chown(&page, Some(0), Some(0)).unwrap();
     for (path, mode) in [(temp.path(), 0o755), (&directory, 0o777), (&page, 0o666)] {
@@ -227,12 +234,7 @@ fn a_page_in_a_folder_that_takes_no_new_file_is_written_in_place() {
     for path in files(&directory).keys() {
         fs::set_permissions(path, Permissions::from_mode(0o666)).unwrap();
     }
-    let folders = [temp.path(), &directory, &directory.join("plots")];
-    let set = |mode| {
-        for folder in folders {
-            fs::set_permissions(folder, Permissions::from_mode(mode)).unwrap();
-        }
-    };
+    let set = |mode| set_folders(temp.path(), &directory, mode);
     set(0o555);
     let mut command = Command::new(MEMWARDEN);
     command.arg("report").arg(&directory);
@@ -262,12 +264,7 @@ fn a_page_that_cannot_be_written_in_place_is_the_old_one() {
     for path in before.keys() {
         fs::set_permissions(path, Permissions::from_mode(0o666)).unwrap();
     }
-    let folders = [temp.path(), &directory, &directory.join("plots")];
-    let set = |mode| {
-        for folder in folders {
-            fs::set_permissions(folder, Permissions::from_mode(mode)).unwrap();
-        }
-    };
+    let set = |mode| set_folders(temp.path(), &directory, mode);
     set(0o555);
     let mut command = limited(blocks, &["report", directory.to_str().unwrap()]);
     if rustix::process::geteuid().is_root() {
