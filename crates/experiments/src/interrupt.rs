@@ -3,11 +3,15 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use memwarden_workloads::Stop;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::Error;
+
+/// The longest sleep between two checks.
+const SLICE: Duration = Duration::from_millis(200);
 
 /// Lets an interrupt stop a walk of the memory workloads.
 impl From<&Interrupt> for Stop {
@@ -132,5 +136,21 @@ impl Interrupt {
         } else {
             Ok(())
         }
+    }
+
+    /// Waits for `time`, or until a signal comes.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] if a signal came.
+    pub fn wait(&self, time: Duration) -> Result<(), Error> {
+        let begun = Instant::now();
+        while let Some(left) = time
+            .checked_sub(begun.elapsed())
+            .filter(|left| !left.is_zero())
+        {
+            self.check()?;
+            std::thread::sleep(left.min(SLICE));
+        }
+        Ok(())
     }
 }

@@ -115,7 +115,7 @@ pub(super) fn measure(
     let mut running = load
         .map(|load| Running::start(load, place, interrupt))
         .transpose()?;
-    std::thread::sleep(config.settle.duration());
+    interrupt.wait(config.settle.duration())?;
 
     let before = around.guard.map(Regulator::statistics).transpose()?;
     let command = if measured.on_miss.is_some() {
@@ -152,6 +152,11 @@ pub(super) fn measure(
         task.jobs.pop();
     }
     measured.tasks.push(task);
+    // Before the load's end: it verifies its buffer, and that time is not the task's.
+    let shares = around
+        .guard
+        .zip(before)
+        .map(|(guard, before)| throttled_share(guard, &before));
     if let Some(running) = running {
         let achieved = running.end();
         measured.loads.push(match cut {
@@ -159,13 +164,11 @@ pub(super) fn measure(
             false => achieved?,
         });
     }
-    if let (Some(guard), Some(before)) = (around.guard, before) {
-        match throttled_share(guard, &before) {
-            Ok(share) => measured.throttled_share.push(share),
-            // The jobs count all the same.
-            Err(_) if cut => {}
-            Err(error) => return Err(error),
-        }
+    match shares {
+        Some(Ok(share)) => measured.throttled_share.push(share),
+        // The jobs count all the same.
+        Some(Err(error)) if !cut => return Err(error),
+        _ => {}
     }
     if cut {
         return Err(Error::Interrupted);

@@ -276,7 +276,7 @@ fn loads(summary: &Summary, cases: &[&Case]) -> Table {
     table.caption(if summary.target.starts_with("sim:") {
         "While the task ran; CPU time as simulated."
     } else {
-        "While the task ran; CPU time as the kernel accounts for it."
+        "MiB/s from the load's start to its end. Shares of the time in which the task ran; CPU time as the kernel accounts for it."
     })
 }
 
