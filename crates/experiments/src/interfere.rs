@@ -139,10 +139,19 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
             }
         }
         let guard = guards.of(plan.guard.as_ref());
-        let measured = measure(&config, plan, guard, interrupt, |repeat, measured| {
-            folder.append_all(&samples(&config, plan, repeat, measured))?;
-            Ok(folder.flush()?)
-        })?;
+        let longest = results.values().map(|measured| measured.longest).max();
+        let longest = longest.unwrap_or_default();
+        let measured = measure(
+            &config,
+            plan,
+            longest,
+            guard,
+            interrupt,
+            |repeat, measured| {
+                folder.append_all(&samples(&config, plan, repeat, measured))?;
+                Ok(folder.flush()?)
+            },
+        )?;
         results.insert(index, measured);
     }
     steps.end();
@@ -340,7 +349,7 @@ fn core(
             && cores.iter().all(|core| core.every_throttle_worked(budget))
             && mean.max(worst_second.unwrap_or(0.0)) <= budget as f64 * (1.0 + MEAN_WITHIN)
     });
-    Core {
+    let core = Core {
         cpu: u32::try_from(cpu).unwrap_or(u32::MAX),
         budget_events: budget,
         periods: Some(periods),
@@ -355,6 +364,11 @@ fn core(
         throttled_share: shares.throttled.get(&cpu).copied(),
         held_back_share: shares.held_back.get(&cpu).copied(),
         held,
+    };
+    Core {
+        // A part of the periods can show that a budget was broken, not that it held.
+        held: held.filter(|held| !held || core.recorded_whole()),
+        ..core
     }
 }
 
@@ -390,12 +404,17 @@ fn not_held(cases: &[Case]) -> Vec<String> {
 fn held_long(cases: &[Case]) -> Option<String> {
     let case = cases.iter().find(|case| case.is_long())?;
     let cores = case.cores.as_ref()?;
+    // A core without a budget has nothing to keep.
+    let cores: Vec<&Core> = cores
+        .iter()
+        .filter(|core| core.budget_events.is_some())
+        .collect();
     if !cores.iter().all(|core| core.held == Some(true)) {
         return None;
     }
     let share = |core: &Core| Some(core.worst_second_events? / core.budget_events? as f64);
     let of = |core: &Core| share(core).unwrap_or(0.0);
-    let fullest = cores.iter().max_by(|a, b| of(a).total_cmp(&of(b)))?;
+    let fullest = cores.into_iter().max_by(|a, b| of(a).total_cmp(&of(b)))?;
     Some(format!(
         "Held for {:.1} s in one piece: {}: no core passed {:.1} % of its budget in any second, and CPU{}, the fullest, had \
          {} of {} events in its largest of {} periods.",
@@ -417,8 +436,7 @@ fn unrecorded(cases: &[Case]) -> Vec<String> {
             let (Some(recorded), Some(counted)) = (core.periods, core.counted_periods) else {
                 continue;
             };
-            // At the begin and the end of each run, a period may end between the two readings.
-            if recorded * 100 < counted * 99 && recorded + 20 < counted {
+            if !core.recorded_whole() {
                 told.push(format!(
                     "{}: the recording has {recorded} of {counted} periods of CPU{}: the budget figures \
                      are not over every period.",
@@ -665,6 +683,11 @@ mod tests {
         );
         assert_eq!(held_long(&case(long)), None);
         let held = core_of(&measured(10), Some(10), true);
+        let mut with_free = case(held.clone());
+        let free = core_of(&measured(10), None, true);
+        with_free[0].cores.as_mut().unwrap().push(free.clone());
+        assert_eq!(held_long(&with_free), held_long(&case(held.clone())));
+        assert_eq!(held_long(&case(free)), None);
         assert_eq!(
             held_long(&case(held)).unwrap(),
             "Held for 5.0 s in one piece: 1 \u{d7} bandwidth:write, guard 20, 5 s: no core passed 100.0 % of its budget in \
@@ -708,7 +731,10 @@ mod tests {
         };
         gaps.guarded[1].counted.insert(1, counted(2631));
         assert!(unrecorded(&with_core(core_of(&gaps, Some(10), true))).is_empty());
+        assert_eq!(core_of(&gaps, Some(10), true).held, Some(true));
         gaps.guarded[1].counted.insert(1, counted(5000));
+        assert_eq!(core_of(&gaps, Some(10), true).held, None);
+        assert_eq!(core_of(&gaps, Some(2), true).held, Some(false));
         let told = unrecorded(&with_core(core_of(&gaps, Some(10), true)));
         assert!(told[0].contains("2630 of 5000 periods of CPU1"), "{told:?}");
     }

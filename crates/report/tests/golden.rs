@@ -604,6 +604,14 @@ fn the_finding_says_whether_the_budgets_held() {
             format!("{with}{end}")
         );
     }
+    let mut gaps = guarded(40, None);
+    let core = json!({
+        "cpu": 1, "budget_events": 40, "largest_period_events": 40, "periods": 30_000, "counted_periods": 100_000,
+    });
+    gaps.cases[1].set("cores", [core].to_vec());
+    assert!(finding(&gaps).contains(
+        "; in the recorded periods, which are not all, every regulated core kept to its budget ("
+    ));
     let mut sharing = guarded(90, None);
     sharing.cases[1].guard.as_mut().unwrap().best_effort = "spare".into();
     assert!(

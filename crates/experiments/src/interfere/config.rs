@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::guards::{Guarding, proven, start_options};
 use crate::program::Delimiter;
-use crate::settings::{not_empty, not_zero, usable, usable_or_first};
+use crate::settings::{not_empty, not_twice, not_zero, usable, usable_or_first};
 use crate::workload::{Task, Until, program, size_in_memory};
 use crate::{Backend, Error, GuardSpec, RunRequest, Settings, Simulated, Workload};
 
@@ -171,18 +171,15 @@ impl Settings for Config {
             aggressor_memory: Some(PUBLISHED_MEMORY),
             victim_iterations: 1,
             cpus: (1..=others).collect(),
-            guard: format!("1000{}", ",100".repeat(others))
-                .parse()
-                .into_iter()
-                .collect(),
+            guard: budgets(1000, 100, others).into_iter().collect(),
             repeat: 1,
             backend: Backend::Module,
             event: platform.memory_event().into(),
             user_only: true,
             hold: Time::ZERO,
             long_case: LONG_CASE,
-            // Three writers that share the memory take 15 us for the 163 lines of a period.
-            long_guard: "1000,10,10,10".parse().ok(),
+            // Of the Raspberry Pi, three writers that share the memory take 15 us for the 163 lines of a period.
+            long_guard: budgets(1000, 10, others),
             ..Self::default()
         }
     }
@@ -226,6 +223,8 @@ impl Settings for Config {
             &self.aggressors,
             "no aggressors: give --aggressors bandwidth:read, for example",
         )?;
+        not_twice("--aggressors", &self.aggressors)?;
+        not_twice("--guard", &self.guard)?;
         self.aggressors
             .iter()
             .try_for_each(Workload::check_aggressor)?;
@@ -240,6 +239,12 @@ impl Settings for Config {
         }
         self.start_options().map(|_| ())
     }
+}
+
+/// Budgets in MB/s of the first core and of the `others`.
+fn budgets(first: u64, each: u64, others: usize) -> Option<GuardSpec> {
+    let others = format!(",{each}").repeat(others);
+    format!("{first}{others}").parse().ok()
 }
 
 impl Config {
@@ -333,6 +338,39 @@ mod tests {
             let back =
                 settings::tests::read(&config.to_toml().unwrap(), &Config::default()).unwrap();
             assert_eq!(back, config);
+        }
+    }
+
+    #[test]
+    fn each_core_of_a_modelled_platform_has_a_budget() {
+        for name in memwarden_sim::platform::names() {
+            let platform = Platform::find(name).unwrap();
+            let config = Config::for_modelled(&platform);
+            for guard in config.guard.iter().chain(&config.long_guard) {
+                let budgets = guard.to_string().split(',').count();
+                assert_eq!(budgets, platform.machine.cores, "{name}: {guard}");
+            }
+            assert!(config.long_guard.is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_case_that_is_given_twice_is_refused() {
+        let read = Workload::Bandwidth("read".into());
+        let aggressors = Config {
+            aggressors: vec![read.clone(), read],
+            ..Config::default()
+        };
+        let guard: GuardSpec = "100".parse().unwrap();
+        let guards = Config {
+            guard: vec![guard.clone(), guard],
+            ..Config::default()
+        };
+        for (config, told) in [
+            (aggressors, "--aggressors bandwidth:read is given twice"),
+            (guards, "--guard 100 is given twice"),
+        ] {
+            assert_eq!(config.check().unwrap_err().to_string(), told);
         }
     }
 

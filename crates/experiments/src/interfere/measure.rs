@@ -17,6 +17,9 @@ use crate::{Child, Error, Interrupt, Proof, Workload};
 /// Spare records of a case beyond its planned duration: half a minute at a period of 1 ms.
 const RECORD_PERIODS: u64 = 1 << 15;
 
+/// Most spare records beyond these for a victim whose earlier runs were long: 32 MiB for each CPU.
+const EXPECTED_PERIODS: u64 = 1 << 17;
+
 /// The longest sleep between two checks for Ctrl-C.
 const SLEEP: Duration = Duration::from_millis(200);
 
@@ -30,6 +33,8 @@ pub(super) struct Measured {
     pub settings: Option<(String, Settings)>,
     /// The guard's recording of each repeat.
     pub guarded: Vec<Guarded>,
+    /// The longest run of the victim, here and in earlier cases.
+    pub longest: Duration,
     /// The largest share of a buffer on other NUMA nodes than its CPU's: of the victim, and of the aggressors.
     pub remote_share: [Option<f64>; 2],
 }
@@ -78,15 +83,20 @@ pub(super) struct Guarded {
     pub untraced: Option<String>,
 }
 
-/// Measures one case; `done` is called after each repeat, with its number.
+/// Measures one case; `longest` is the victim's longest run in the cases before. `done` is called after each repeat, with
+/// its number.
 pub(super) fn measure(
     config: &Config,
     plan: &Plan,
+    longest: Duration,
     guard: Option<&dyn Regulator>,
     interrupt: &Interrupt,
     mut done: impl FnMut(u32, &Measured) -> Result<(), Error>,
 ) -> Result<Measured, Error> {
-    let mut measured = Measured::default();
+    let mut measured = Measured {
+        longest,
+        ..Measured::default()
+    };
     if let Some((kind, count)) = &plan.aggressors {
         measured.aggressors = config
             .busy(*count)
@@ -134,21 +144,33 @@ fn repeat(
         }
         None => Vec::new(),
     };
-    std::thread::sleep(config.settle.duration());
+    interrupt.wait(config.settle.duration())?;
 
     // Before the victim starts, so that the cost of starting does not disturb it.
     let planned = hold + config.victim_time();
+    // Of unknown length, and slower under a guard than in the cases before.
+    let expected = if config.victim_time().is_zero() {
+        measured.longest.saturating_mul(2)
+    } else {
+        Duration::ZERO
+    };
     let watch = guard
-        .map(|guard| Watch::begin(guard, planned))
+        .map(|guard| Watch::begin(guard, planned, expected))
         .transpose()?;
+    let started_ns = monotonic_ns();
     let mut victim = Child::start(&config.victim_arguments(), false)?;
     if matches!(config.victim, Workload::Program(_)) {
         victim = victim.driving();
     }
     let result = victim.wait(interrupt)?;
+    let took = Duration::from_nanos(monotonic_ns().saturating_sub(started_ns));
+    measured.longest = measured.longest.max(took);
     if let (Some(watch), Some(guard)) = (watch, guard) {
+        // From now on, the victim's core is idle.
+        let mut statistics = guard.statistics()?;
+        statistics.retain(|core| core.cpu == config.victim_cpu);
         watch.go_on(hold, &mut aggressors, interrupt)?;
-        measured.guarded.push(watch.end(guard)?);
+        measured.guarded.push(watch.end(guard, &statistics)?);
     }
 
     Child::end_all(&mut aggressors)?;
@@ -178,8 +200,8 @@ struct Watch {
 }
 
 impl Watch {
-    fn begin(guard: &dyn Regulator, planned: Duration) -> Result<Self, Error> {
-        let room = room(planned, guard.settings()?.control.period_us);
+    fn begin(guard: &dyn Regulator, planned: Duration, expected: Duration) -> Result<Self, Error> {
+        let room = room(planned, expected, guard.settings()?.control.period_us);
         // The recording is optional: if it fails, the case says so and goes on.
         Ok(Self {
             recorder: guard.record(room).map_err(|error| error.to_string()),
@@ -208,7 +230,8 @@ impl Watch {
         }
     }
 
-    fn end(self, guard: &dyn Regulator) -> Result<Guarded, Error> {
+    /// The cores in `ended` were throttled until these statistics only, and the others until now.
+    fn end(self, guard: &dyn Regulator, ended: &[CoreStatistics]) -> Result<Guarded, Error> {
         let statistics = guard.statistics()?;
         let period_us = guard.settings()?.control.period_us;
         let (proof, untraced) = match self.recorder {
@@ -223,12 +246,8 @@ impl Watch {
             .zip(&self.before)
             .map(|(core, before)| (core.cpu, core.since(before)))
             .collect();
-        let throttled_share = counted
-            .iter()
-            .filter_map(|(&cpu, core)| Some((cpu, core.throttled_share(period_us)?)))
-            .collect();
         Ok(Guarded {
-            throttled_share,
+            throttled_share: throttled_shares(&self.before, &statistics, ended, period_us),
             held_back_share: BTreeMap::new(),
             proof,
             counted,
@@ -237,10 +256,29 @@ impl Watch {
     }
 }
 
-/// Records for a case of this duration.
-fn room(planned: Duration, period_us: u64) -> u64 {
-    let periods = planned.as_micros() / u128::from(period_us.max(1));
-    RECORD_PERIODS.saturating_add(u64::try_from(periods).unwrap_or(u64::MAX >> 1))
+/// The throttled share of each core from `before` to `now`; of the cores in `ended`, until then.
+fn throttled_shares(
+    before: &[CoreStatistics],
+    now: &[CoreStatistics],
+    ended: &[CoreStatistics],
+    period_us: u64,
+) -> BTreeMap<usize, f64> {
+    let shares = now.iter().zip(before).filter_map(|(core, before)| {
+        let end = ended.iter().find(|end| end.cpu == core.cpu);
+        let since = end.unwrap_or(core).since(before);
+        Some((core.cpu, since.throttled_share(period_us)?))
+    });
+    shares.collect()
+}
+
+/// Records for a case of the time `planned`, which may become as long as `expected`.
+fn room(planned: Duration, expected: Duration, period_us: u64) -> u64 {
+    let periods = |time: Duration| {
+        let periods = time.as_micros() / u128::from(period_us.max(1));
+        u64::try_from(periods).unwrap_or(u64::MAX >> 1)
+    };
+    let expected = periods(expected).min(EXPECTED_PERIODS);
+    RECORD_PERIODS.saturating_add(periods(planned).max(expected))
 }
 
 /// Keeps the periods of the case. A core without a timer records its periods only when it is read, and the reading at
@@ -281,7 +319,10 @@ mod tests {
             window: Time::ms(60_000),
             ..Config::default()
         };
-        assert_eq!(room(config.victim_time(), 1000), RECORD_PERIODS + 60_000);
+        let beyond = |config: &Config, expected_s| {
+            room(config.victim_time(), Duration::from_secs(expected_s), 1000) - RECORD_PERIODS
+        };
+        assert_eq!(beyond(&config, 0), 60_000);
         let by_laps = Config {
             victim_iterations: 1,
             ..config.clone()
@@ -292,8 +333,27 @@ mod tests {
         };
         for config in [by_laps, program] {
             assert_eq!(config.victim_time(), Duration::ZERO);
+            assert_eq!(beyond(&config, 0), 0);
+            assert_eq!(beyond(&config, 100), 100_000);
+            assert_eq!(beyond(&config, 86_400), EXPECTED_PERIODS);
         }
-        assert_eq!(room(Duration::ZERO, 0), RECORD_PERIODS);
+        assert_eq!(room(Duration::ZERO, Duration::ZERO, 0), RECORD_PERIODS);
+    }
+
+    #[test]
+    fn the_victims_throttled_share_is_that_of_its_run() {
+        let at = |cpu, periods, throttled_ns| CoreStatistics {
+            cpu,
+            periods,
+            throttled_ns,
+            ..CoreStatistics::default()
+        };
+        let before = [at(0, 100, 0), at(1, 100, 0)];
+        // 10 of 20 ms, then 980 ms without the victim.
+        let ended = [at(0, 120, 10_000_000)];
+        let now = [at(0, 1100, 10_000_000), at(1, 1100, 750_000_000)];
+        let shares = throttled_shares(&before, &now, &ended, 1000);
+        assert_eq!(shares, [(0, 0.5), (1, 0.75)].into());
     }
 
     #[test]

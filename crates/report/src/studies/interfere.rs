@@ -171,7 +171,11 @@ fn kept(summary: &Summary) -> String {
         figure(largest as f64),
         figure(budget as f64)
     );
-    if largest <= budget {
+    if largest <= budget && !cores(summary).all(|(_, core)| core.recorded_whole()) {
+        format!(
+            "; in the recorded periods, which are not all, every regulated core kept to its budget (largest period: {of})"
+        )
+    } else if largest <= budget {
         format!("; every regulated core kept to its budget (largest period: {of})")
     } else if core.overshoot_max.is_some_and(|o| largest <= budget + o) {
         format!(

@@ -99,6 +99,18 @@ pub struct Core {
     /// Share of the time for which requests of the core were held back, 0 to 1; with budgets per bank only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_back_share: Option<f64>,
-    /// True if the budget held; null if not judged or without data.
+    /// True if the budget held; null if not judged, without data, or if periods are missing in the recording.
     pub held: Option<bool>,
+}
+
+impl Core {
+    /// False if the recording has clearly fewer periods than the regulator counted.
+    #[must_use]
+    pub fn recorded_whole(&self) -> bool {
+        let (Some(recorded), Some(counted)) = (self.periods, self.counted_periods) else {
+            return true;
+        };
+        // At the begin and the end of each run, a period may end between the two readings.
+        recorded * 100 >= counted * 99 || recorded + 20 >= counted
+    }
 }
