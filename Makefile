@@ -9,7 +9,7 @@ CARGO := cargo
 GUEST := aarch64-unknown-linux-gnu
 MEMWARDEN := target/release/memwarden
 
-.PHONY: help build dist guest modules test test-full bench-guard fuzz install install-dkms uninstall deb test-packages clean
+.PHONY: help build dist guest modules test test-full bench-guard fuzz install install-dkms uninstall uninstall-dkms deb test-packages clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -73,6 +73,10 @@ PROGRAM = $(MEMWARDEN)
 PAGES = `find docs -type f` README.md ARCHITECTURE.md $(LICENCES) kernel/*/README.md lab/qemu/README.md
 LICENCES = LICENSES/*
 
+# The modules' sources for DKMS.
+MODULES = `find policy kernel/include $(addprefix kernel/,memguard copytrace cftu swdma mymem) \
+		-name Kbuild -o -name '*.[ch]' ! -name '*.mod.c'`
+
 # Quotes for the unit's command if a path in it contains a space.
 QUOTE := $(if $(word 3,$(PREFIX) $(SYSCONFDIR)),")
 
@@ -100,21 +104,32 @@ install: ## memwarden, its manual pages, completions, headers and service, under
 
 # policy/ lies where kernel/memguard/ includes it from.
 install-dkms: ## the kernel modules' sources, laid out for DKMS, under $(DESTDIR)/usr/src
-	for file in `find policy kernel/include $(addprefix kernel/,memguard copytrace cftu swdma mymem) \
-		-name Kbuild -o -name '*.[ch]' ! -name '*.mod.c'`; do \
-		install -D -m 644 $$file "$(DESTDIR)$(DKMS_SOURCE)/$$file" || exit; \
-	done
+	for file in $(MODULES); do install -D -m 644 $$file "$(DESTDIR)$(DKMS_SOURCE)/$$file" || exit; done
 	install -m 644 packaging/dkms/Kbuild "$(DESTDIR)$(DKMS_SOURCE)/Kbuild"
 	umask 022; sed 's/#MODULE_VERSION#/$(VERSION)/' packaging/dkms/dkms.conf > "$(DESTDIR)$(DKMS_SOURCE)/dkms.conf"
 	@echo 'next: dkms install memwarden/$(VERSION)'
 
-# The administrator's budget file stays.
-uninstall: ## remove what install and install-dkms installed, with the same variables
+# removed FOLDER,FILES: the shell's command that removes these files in a folder, and then its empty folders and itself.
+define removed
+for file in $(2); do \
+	rm -f "$(1)/$$file" || exit; \
+	case $$file in */*) (cd "$(1)/$${file%/*}" 2>&- && cd "$(1)" && rmdir -p --ignore-fail-on-non-empty "$${file%/*}") ;; esac; \
+done; \
+test ! -d "$(1)" || rmdir --ignore-fail-on-non-empty "$(1)"
+endef
+
+# Files of others in these folders stay, and so does the administrator's budget file.
+uninstall: ## remove what install installed, with the same variables
 	rm -f "$(DESTDIR)$(PREFIX)/bin/memwarden" "$(DESTDIR)$(PREFIX)/share/man/man1/memwarden.1" \
 		"$(DESTDIR)$(PREFIX)"/share/man/man1/memwarden-*.1 "$(DESTDIR)$(BASH_COMPLETIONS)/memwarden" \
 		"$(DESTDIR)$(ZSH_COMPLETIONS)/_memwarden" "$(DESTDIR)$(FISH_COMPLETIONS)/memwarden.fish" \
 		"$(DESTDIR)$(UNITS)/memwarden-guard.service"
-	rm -rf "$(DESTDIR)$(SHARED)" "$(DESTDIR)$(HEADERS)" "$(DESTDIR)$(DOCUMENTS)" "$(DESTDIR)$(DKMS_SOURCE)"
+	$(call removed,$(DESTDIR)$(SHARED),$(notdir $(wildcard share/*)))
+	$(call removed,$(DESTDIR)$(HEADERS),$(notdir $(wildcard kernel/include/uapi/memwarden/*)))
+	$(call removed,$(DESTDIR)$(DOCUMENTS),$(PAGES))
+
+uninstall-dkms: ## remove what install-dkms installed
+	$(call removed,$(DESTDIR)$(DKMS_SOURCE),$(MODULES) Kbuild dkms.conf)
 
 deb: ## Debian packages for amd64 and arm64: target/deb
 	scripts/build-deb

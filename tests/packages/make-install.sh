@@ -60,8 +60,16 @@ broken() {
 	done
 }
 check "each link in the installed pages leads to a file" "broken $folder/opt/it/share/doc" 0 '!.'
-check "make uninstalls all of it, and keeps the budgets" \
-	"make -s uninstall DESTDIR=$folder PREFIX=/opt/it && find $folder/opt $folder/usr ! -type d" 0 \
-	'^[^ ]*/opt/it/etc/memwarden/guard.toml$'
-check "  nothing else is left" "find $folder/opt $folder/usr ! -type d | wc -l" 0 '^1$'
+# From folders that have files of others, too.
+touch "$folder/opt/it/share/doc/memwarden/docs/mine" "$folder/opt/it/include/memwarden/mine"
+check "make uninstalls, and keeps the budgets and files of others" \
+	"make -s uninstall DESTDIR=$folder PREFIX=/opt/it && find $folder/opt ! -type d | sed 's,.*/,,' | sort | xargs" 0 \
+	'^guard.toml mine mine$'
+check "  it leaves the modules' sources" "ls $folder/usr/src/memwarden-*/dkms.conf" 0 ''
+check "  which have a target of their own" "make -s uninstall-dkms DESTDIR=$folder && ls -A $folder/usr/src" 0 '!.'
+rm "$folder/opt/it/share/doc/memwarden/docs/mine" "$folder/opt/it/include/memwarden/mine"
+check "  no folder of its own is left" \
+	"make -s uninstall DESTDIR=$folder PREFIX=/opt/it && find $folder/opt -name 'memwarden*' ! -path '*/etc/*'" 0 '!.'
+check "make uninstalls from a folder with a space" \
+	"strictly uninstall PREFIX='$its' && find '$its' ! -type d | sed 's,.*/,,'" 0 '^guard.toml$'
 finish
