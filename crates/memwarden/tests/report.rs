@@ -48,6 +48,33 @@ fn limited(blocks_of_512: u64, words: &[&str]) -> Command {
     command
 }
 
+/// Whether this process can give a file to user 65534, and that user can enter the folder and run memwarden. If not, says
+/// that the test is skipped, and why. Another user than root does all of it itself.
+fn has_nobody(temp: &Path) -> bool {
+    let tried = || -> std::io::Result<()> {
+        let file = temp.join("given");
+        fs::write(&file, "")?;
+        chown(&file, Some(NOBODY), Some(NOBODY))?;
+        fs::remove_file(&file)?;
+        fs::set_permissions(temp, Permissions::from_mode(0o755))?;
+        for words in [["ls", temp.to_str().unwrap()], [MEMWARDEN, "--version"]] {
+            let mut command = Command::new(words[0]);
+            let output = command.arg(words[1]).uid(NOBODY).gid(NOBODY).output()?;
+            if !output.status.success() {
+                return Err(std::io::Error::other(text(&output.stderr)));
+            }
+        }
+        Ok(())
+    };
+    if rustix::process::geteuid().is_root() {
+        if let Err(error) = tried() {
+            println!("skipped: user {NOBODY} cannot be used: {error}");
+            return false;
+        }
+    }
+    true
+}
+
 /// Sets the mode of the folders in which a run's page lies.
 fn set_folders(temp: &Path, directory: &Path, mode: u32) {
     for folder in [temp, directory, &directory.join("plots")] {
@@ -181,6 +208,37 @@ fn a_page_that_is_written_again_keeps_its_permissions() {
     }
 }
 
+/// An access ACL as the kernel has it: version 2, then tag, rights and id of each entry. User 1001 may read and write, the
+/// owning group nothing; the mode's group bits are the mask.
+const ACL: [[u16; 4]; 5] = [
+    [0x01, 6, 0xffff, 0xffff],
+    [0x02, 6, 1001, 0],
+    [0x04, 0, 0xffff, 0xffff],
+    [0x10, 6, 0xffff, 0xffff],
+    [0x20, 0, 0xffff, 0xffff],
+];
+
+#[test]
+fn a_page_that_is_written_again_keeps_its_acl() {
+    let temp = tempfile::tempdir().unwrap();
+    let directory = saved("interfere", temp.path());
+    let page = directory.join("report.html");
+    fs::write(&page, "old").unwrap();
+    let entries = ACL.concat().into_iter().flat_map(u16::to_le_bytes);
+    let acl: Vec<u8> = 2_u32.to_le_bytes().into_iter().chain(entries).collect();
+    let name = c"system.posix_acl_access";
+    let flags = rustix::fs::XattrFlags::empty();
+    if let Err(error) = rustix::fs::setxattr(&page, name, &acl, flags) {
+        println!("skipped: the file system has no ACLs: {error}");
+        return;
+    }
+    assert!(report(&[], &[&directory]).status.success());
+    assert!(fs::metadata(&page).unwrap().len() > 1000);
+    let mut now = [0; 64];
+    let bytes = rustix::fs::getxattr(&page, name, &mut now).unwrap();
+    assert_eq!(now[..bytes], acl);
+}
+
 #[test]
 fn a_page_that_another_user_writes_again_keeps_its_owner() {
     if !rustix::process::geteuid().is_root() {
@@ -188,6 +246,9 @@ fn a_page_that_another_user_writes_again_keeps_its_owner() {
         return;
     }
     let temp = tempfile::tempdir().unwrap();
+    if !has_nobody(temp.path()) {
+        return;
+    }
     let directory = saved("interfere", temp.path());
     let page = directory.join("report.html");
     let facts = || {
@@ -214,18 +275,44 @@ fn a_page_that_another_user_writes_again_keeps_its_owner() {
     }
     let mut command = Command::new(MEMWARDEN);
     command.arg("report").arg(&directory);
-    match command.uid(NOBODY).gid(NOBODY).output() {
-        Ok(output) => {
-            assert!(output.status.success(), "{}", text(&output.stderr));
-            assert_eq!(facts(), (0, 0, 0o666));
+    let output = command.uid(NOBODY).gid(NOBODY).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(facts(), (0, 0, 0o666));
+}
+
+/// As `docker run -v FILE:FILE` mounts it.
+#[test]
+fn a_page_that_is_mounted_is_written_in_place() {
+    let temp = tempfile::tempdir().unwrap();
+    let directory = saved("interfere", temp.path());
+    let (page, outside) = (directory.join("report.html"), temp.path().join("outside"));
+    fs::write(&page, "").unwrap();
+    fs::write(&outside, "old").unwrap();
+    let script = "mount --bind \"$1\" \"$2\" || exit 99; exec \"$3\" report \"$4\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, "sh"]);
+    command.args([&outside, &page, Path::new(MEMWARDEN), &directory]);
+    let output = command.output();
+    let may = |output: &Output| {
+        !matches!(output.status.code(), Some(99)) && {
+            !text(&output.stderr).starts_with("unshare: ")
         }
-        Err(error) => println!("skipped: user nobody cannot run the program: {error}"),
+    };
+    match output {
+        Ok(output) if may(&output) => {
+            assert!(output.status.success(), "{}", text(&output.stderr));
+            assert!(fs::read_to_string(&outside).unwrap().contains("</html>"));
+        }
+        other => println!("skipped: no file can be mounted here: {other:?}"),
     }
 }
 
 #[test]
 fn a_page_in_a_folder_that_takes_no_new_file_is_written_in_place() {
     let temp = tempfile::tempdir().unwrap();
+    if !has_nobody(temp.path()) {
+        return;
+    }
     let directory = saved("interfere", temp.path());
     assert!(report(&[], &[&directory]).status.success());
     let page = directory.join("report.html");
@@ -241,20 +328,18 @@ fn a_page_in_a_folder_that_takes_no_new_file_is_written_in_place() {
     if rustix::process::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
-    let output = command.output();
+    let output = command.output().unwrap();
     set(0o755);
-    match output {
-        Ok(output) => {
-            assert!(output.status.success(), "{}", text(&output.stderr));
-            assert!(fs::read(&page).unwrap() == good);
-        }
-        Err(error) => println!("skipped: user nobody cannot run the program: {error}"),
-    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(fs::read(&page).unwrap() == good);
 }
 
 #[test]
 fn a_page_that_cannot_be_written_in_place_is_the_old_one() {
     let temp = tempfile::tempdir().unwrap();
+    if !has_nobody(temp.path()) {
+        return;
+    }
     let directory = saved("interfere", temp.path());
     assert!(report(&[], &[&directory]).status.success());
     let page = directory.join("report.html");
@@ -270,15 +355,9 @@ fn a_page_that_cannot_be_written_in_place_is_the_old_one() {
     if rustix::process::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
-    let output = command.output();
+    let output = command.output().unwrap();
     set(0o755);
-    let output = output.unwrap();
     let errors = text(&output.stderr);
-    // A shell's code for a program that it may not execute.
-    if output.status.code() == Some(126) {
-        println!("skipped: user nobody cannot run the program: {errors}");
-        return;
-    }
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(errors.contains("report.html"), "{errors}");
     assert!(files(&directory) == before, "a file changed");

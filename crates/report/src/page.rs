@@ -130,8 +130,9 @@ fn title_of(runs: &[Recorded]) -> String {
 /// Writes a file. If that fails, as on a full disk, the old one stays or is written back.
 fn write(path: &Path, text: &str) -> Result<(), Error> {
     let old = fs::symlink_metadata(path).ok();
-    let written = if old.as_ref().is_some_and(|old| !old.is_file()) {
-        // A link, a pipe or a device, such as `--page /dev/stdout`: nothing takes its place.
+    let written = if old.as_ref().is_some_and(|old| !old.is_file()) || has_acl(path) {
+        // A link, a pipe or a device, such as `--page /dev/stdout`: nothing takes its place. Nor has a new file the list
+        // of users with rights of their own.
         overwrite(path, text)
     } else {
         match replace(path, text, old.as_ref()) {
@@ -148,11 +149,15 @@ fn write(path: &Path, text: &str) -> Result<(), Error> {
     })
 }
 
+fn has_acl(path: &Path) -> bool {
+    rustix::fs::getxattr_query(path, c"system.posix_acl_access").is_ok_and(|bytes| bytes > 0)
+}
+
 fn is_denied(error: &io::Error) -> bool {
-    // EACCES, EPERM; EROFS, where only the file itself is mounted to be written.
+    // EACCES, EPERM; EROFS or EBUSY, where only the file itself is mounted to be written.
     matches!(
         error.kind(),
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::ResourceBusy
     )
 }
 
