@@ -105,10 +105,15 @@ pub(crate) fn terminate(child: &Child) {
     let _ = command("kill").arg(child.id().to_string()).status();
 }
 
-/// make, without the flags of a make that started this process.
+/// make, without the flags of a make that started this process. Its compilers' messages are read: they are in English.
 pub(crate) fn make() -> Command {
     let mut make = command("make");
-    make.env_remove("MAKEFLAGS")
+    // The kernel's Makefile removes LC_ALL.
+    make.env("LANG", "C.UTF-8")
+        .env("LC_MESSAGES", "C.UTF-8")
+        .env_remove("LC_ALL")
+        .env_remove("LANGUAGE")
+        .env_remove("MAKEFLAGS")
         .env_remove("MFLAGS")
         .env_remove("MAKELEVEL");
     make

@@ -21,8 +21,9 @@ const SWITCHED_ON: &str = "memwarden-switched-memory-on";
 const LOCK: &str = "memory-group.lock";
 /// Pause between two attempts to take the lock.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Attempts, for 5 s at least. A run holds the lock while it writes a few files.
-const TRIES: u32 = if cfg!(test) { 3 } else { 250 };
+/// Attempts, for 5 s at least. A run holds the lock while it writes a few files. In a test, for 1 s: a child that another
+/// test has just forked has the lock, too, until it executes its program.
+const TRIES: u32 = if cfg!(test) { 50 } else { 250 };
 
 /// A new group; removed when dropped. Its processes must have ended by then.
 #[derive(Debug)]
