@@ -369,7 +369,7 @@ impl Child {
         self.result(&text, false)
     }
 
-    /// Reads the output to its end and returns it; calls `go_on` whenever there is nothing to read.
+    /// Reads the output to its end and returns it; calls `go_on` before each read, and while there is nothing to read.
     fn read_until_end(
         &mut self,
         go_on: impl Fn(&Self) -> Result<(), Error>,
@@ -378,23 +378,17 @@ impl Child {
         let Some(mut stdout) = self.process.stdout.take() else {
             return Err(self.broken("has no output"));
         };
-        let mut text = Vec::new();
-        let mut heard = 0;
+        let mut output = Output::default();
         loop {
-            if !readable(&stdout, &self.what)? {
-                go_on(self)?;
+            let is_readable = readable(&stdout, &self.what)?;
+            go_on(self)?;
+            if !is_readable {
                 continue;
             }
             let mut chunk = [0; 4096];
             match stdout.read(&mut chunk) {
-                Ok(0) => return Ok(text),
-                Ok(length) => {
-                    text.extend_from_slice(&chunk[..length]);
-                    while let Some(end) = text[heard..].iter().position(|byte| *byte == b'\n') {
-                        hear(&String::from_utf8_lossy(&text[heard..heard + end]));
-                        heard += end + 1;
-                    }
-                }
+                Ok(0) => return Ok(output.text),
+                Ok(length) => output.add(&chunk[..length], hear),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(source) => {
                     return Err(Error::process("reading", &self.what, source));
@@ -447,6 +441,28 @@ impl Child {
 
     fn broken(&self, reason: impl std::fmt::Display) -> Error {
         Error::workload(&self.what, reason)
+    }
+}
+
+/// A workload's output so far.
+#[derive(Default)]
+struct Output {
+    text: Vec<u8>,
+    /// Begin of the line that has no end yet.
+    line: usize,
+}
+
+impl Output {
+    /// Appends `chunk`, and passes each line that it completes to `hear`. Only the chunk is searched: a result is one
+    /// line of up to many megabytes.
+    fn add(&mut self, chunk: &[u8], hear: &mut dyn FnMut(&str)) {
+        let begin = self.text.len();
+        self.text.extend_from_slice(chunk);
+        let ends = chunk.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+        for end in ends.map(|(index, _)| begin + index) {
+            hear(&String::from_utf8_lossy(&self.text[self.line..end]));
+            self.line = end + 1;
+        }
     }
 }
 
@@ -578,6 +594,47 @@ mod tests {
         for child in running {
             child.collect().unwrap();
         }
+    }
+
+    #[test]
+    fn lines_are_heard_across_chunks() {
+        let text = b"one\n\ntwo {\n{\"jobs\": []}\nrest";
+        for length in 1..=text.len() {
+            let (mut output, mut heard) = (Output::default(), Vec::new());
+            for chunk in text.chunks(length) {
+                output.add(chunk, &mut |line| heard.push(line.to_owned()));
+            }
+            assert_eq!(heard, ["one", "", "two {", "{\"jobs\": []}"], "{length}");
+            assert_eq!(output.text, text);
+        }
+    }
+
+    #[test]
+    fn a_long_line_is_searched_once() {
+        // If each chunk were searched with all chunks before it, this would take minutes.
+        let (mut output, mut heard) = (Output::default(), 0);
+        for _ in 0..1 << 12 {
+            output.add(&[b'x'; 4096], &mut |_| heard += 1);
+        }
+        output.add(b"\n", &mut |line| heard += line.len());
+        assert_eq!(heard, 16 << 20);
+    }
+
+    #[test]
+    fn an_interrupt_is_seen_while_output_arrives() {
+        let mut child = shell("exec cat /dev/zero");
+        let looked = Cell::new(0);
+        let go_on = |_: &Child| {
+            looked.set(looked.get() + 1);
+            match looked.get() {
+                1000 => Err(Error::Interrupted),
+                _ => Ok(()),
+            }
+        };
+        let mut heard = 0;
+        let read = child.read_until_end(go_on, &mut |_| heard += 1);
+        assert!(matches!(read, Err(Error::Interrupted)));
+        assert_eq!(heard, 0);
     }
 
     #[test]
