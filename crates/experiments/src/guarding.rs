@@ -92,8 +92,10 @@ impl GuardSpec {
 
     /// The same without that check.
     pub(crate) fn set(&self, guard: &mut dyn Regulator) -> Result<(), Error> {
-        let online = guard.settings()?.control.online;
-        self.check_fits(&online)?;
+        let settings = guard.settings()?;
+        let online = &settings.control.online;
+        self.check_fits(online)?;
+        lift_others(guard, &settings)?;
         let mut budgets = self.budgets.clone();
         budgets.amounts.resize(online.len(), Amount::Max);
         guard.set_budgets(Resource::Read, &budgets)?;
@@ -101,16 +103,36 @@ impl GuardSpec {
         Ok(())
     }
 
-    /// Lifts the budgets of all cores.
+    /// Lifts the budgets and exemptions of all cores.
     ///
     /// # Errors
     /// When the guard refuses.
     pub fn lift(guard: &mut dyn Regulator) -> Result<(), GuardError> {
-        for cpu in guard.settings()?.control.online.iter() {
+        let settings = guard.settings()?;
+        for cpu in settings.control.online.iter() {
             guard.set_budgets(Resource::Read, &Request::events_for_cpu(cpu, None))?;
         }
+        lift_others(guard, &settings)?;
         guard.set_mode(Some(BestEffort::None), Some(false))
     }
+}
+
+/// Lifts what no [`GuardSpec`] sets, and a guard that was running already may have: budgets for writes, and exemptions.
+fn lift_others(guard: &mut dyn Regulator, settings: &Settings) -> Result<(), GuardError> {
+    for (&cpu, events) in &settings.write_budget_events {
+        if events.is_some() {
+            guard.set_budgets(Resource::Write, &Request::events_for_cpu(cpu, None))?;
+        }
+    }
+    let control = &settings.control;
+    for cpu in control
+        .rt
+        .iter()
+        .filter(|cpu| control.online.contains(*cpu))
+    {
+        guard.set_rt(cpu, false)?;
+    }
+    Ok(())
 }
 
 /// The settings as a summary records them: budgets as requested, and the events that the guard derived from them.
@@ -267,6 +289,28 @@ mod tests {
                 .to_string()
                 .contains("4 budgets")
         );
+    }
+
+    #[test]
+    fn a_guards_write_budgets_and_exemptions_are_no_part_of_a_case() {
+        let mut guard = Null::new([0, 1, 2].into_iter().collect());
+        guard.start(&StartOptions::default()).unwrap();
+        let writes = Request::parse(Unit::Mb, "1000,50").unwrap();
+        let spec: GuardSpec = "1000,100".parse().unwrap();
+        for spec in [Some(spec), None] {
+            guard.set_budgets(Resource::Write, &writes).unwrap();
+            guard.set_rt(1, true).unwrap();
+            let earlier = guard.settings().unwrap();
+            match spec {
+                Some(spec) => spec.apply(&mut guard).unwrap(),
+                None => GuardSpec::lift(&mut guard).unwrap(),
+            }
+            let now = guard.settings().unwrap();
+            assert!(now.write_budget_events.values().all(Option::is_none));
+            assert!(now.control.rt.is_empty(), "{}", now.control.rt);
+            guard.restore(&earlier).unwrap();
+            assert_eq!(guard.settings().unwrap(), earlier);
+        }
     }
 
     #[test]

@@ -146,11 +146,11 @@ impl Guards {
     pub fn new<W: Whole>(guarding: Guarding, summary: &mut Summary<W>) -> Result<Self, Error> {
         let module = guarding.module.clone().map(ModuleSource::Path);
         let guard = guarding.backend.regulator(module, true)?;
-        // A guard that was running stays loaded: cases without a guard run with its budgets lifted.
+        // A guard that was running stays loaded: cases without a guard run with its budgets and exemptions lifted.
         let session = if guard.is_running() {
             summary.note(
-                "A guard was running already: the cases without a guard ran with all budgets lifted, and its \
-                 settings were put back at the end.",
+                "A guard was running already: the cases without a guard ran with all budgets and exemptions lifted, \
+                 and its settings were put back at the end.",
             );
             let mut session = Session::begin(guard, &guarding.options)?;
             guarding.say(session.regulator(), summary)?;

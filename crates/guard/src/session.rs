@@ -684,6 +684,31 @@ pub(crate) mod tests {
         assert_eq!(guard.settings().unwrap(), before);
     }
 
+    /// Of a guard that others can use, and of one that they can't.
+    #[test]
+    fn write_budgets_and_exemptions_come_back() {
+        let processes = Processes::new();
+        for mut guard in [Shared::new(), processes.guard.clone()] {
+            guard.start(&StartOptions::default()).unwrap();
+            let budgets = |list| Request::parse(Unit::Events, list).unwrap();
+            let set = guard.set_budgets(Resource::Write, &budgets("5,6"));
+            set.unwrap();
+            guard.set_rt(1, true).unwrap();
+            let before = guard.settings().unwrap();
+            let options = StartOptions::default();
+            let places = processes.places();
+            let mut session =
+                Session::begin_below(&places, Box::new(guard.clone()), &options).unwrap();
+            let set = session
+                .guard()
+                .set_budgets(Resource::Write, &budgets("max,max"));
+            set.unwrap();
+            session.guard().set_rt(1, false).unwrap();
+            session.end().unwrap();
+            assert_eq!(guard.settings().unwrap(), before);
+        }
+    }
+
     /// Sessions of several processes: each claim has its own lock, in one process as in several.
     struct Processes {
         guard: Shared,
