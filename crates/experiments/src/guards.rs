@@ -22,6 +22,8 @@ pub(crate) struct Guarding {
     /// The kernel module's file; none uses the installed one.
     pub module: Option<PathBuf>,
     pub options: StartOptions,
+    /// The option that sets the guard's period.
+    pub period_option: &'static str,
     /// Fail if the guard's event is not memory traffic.
     pub require_memory_event: bool,
     /// The cores of the self-test; none leaves it out.
@@ -80,17 +82,49 @@ impl Guarding {
         Ok(())
     }
 
-    /// Starts the guard and runs its self-test; returns the result as JSON.
+    /// Refuses options that differ from a running guard's.
+    fn suit(&self, guard: &dyn Regulator) -> Result<(), Error> {
+        let control = guard.settings()?.control;
+        self.options.suit(&control)?;
+        let (asked, running) = (self.options.period_us, control.period_us);
+        if asked == running {
+            return Ok(());
+        }
+        // The setting has a value also if the option was not given.
+        let [asked, running] = [asked, running].map(Time::us);
+        let option = self.period_option;
+        Err(Error::BadInput(format!(
+            "{option}: the running guard has a period of {running}, and this run {asked}: give {option} {running}, or \
+             end that guard first (`memwarden guard stop`)"
+        )))
+    }
+
+    /// Takes the guard over if it runs, and lifts its budgets and exemptions; starts it otherwise.
     fn begin<W: Whole>(
         &self,
         guard: Box<dyn Regulator>,
+        summary: &mut Summary<W>,
+    ) -> Result<Session, Error> {
+        let mut session = Session::begin(guard, &self.options)?;
+        if session.took_over() {
+            self.suit(session.regulator())?;
+        }
+        self.say(session.regulator(), summary)?;
+        if session.took_over() {
+            GuardSpec::lift(session.guard())?;
+        }
+        Ok(session)
+    }
+
+    /// Runs the guard's self-test; returns the result as JSON.
+    fn prove<W: Whole>(
+        &self,
+        session: &mut Session,
         interrupt: &Interrupt,
         summary: &mut Summary<W>,
-    ) -> Result<(Session, Option<Value>), Error> {
-        let mut session = Session::begin(guard, &self.options)?;
-        self.say(session.regulator(), summary)?;
+    ) -> Result<Option<Value>, Error> {
         if self.proven.is_empty() {
-            return Ok((session, None));
+            return Ok(None);
         }
         let control = session.guard().settings()?.control;
         let cpus = self.proven.iter();
@@ -101,7 +135,7 @@ impl Guarding {
         for note in findings.iter().filter_map(Finding::note_of_written) {
             summary.note(format!("In that test, {note}."));
         }
-        Ok((session, serde_json::to_value(findings).ok()))
+        Ok(serde_json::to_value(findings).ok())
     }
 }
 
@@ -138,6 +172,8 @@ pub(crate) struct Guards {
     session: Option<Result<Session, Box<dyn Regulator>>>,
     /// Why it cannot run here.
     refused: Option<GuardError>,
+    /// The self-test was passed or left out.
+    is_proven: bool,
     /// The self-test's findings.
     self_test: Option<Value>,
 }
@@ -146,15 +182,21 @@ impl Guards {
     pub fn new<W: Whole>(guarding: Guarding, summary: &mut Summary<W>) -> Result<Self, Error> {
         let module = guarding.module.clone().map(ModuleSource::Path);
         let guard = guarding.backend.regulator(module, true)?;
+        Self::over(guard, guarding, summary)
+    }
+
+    fn over<W: Whole>(
+        guard: Box<dyn Regulator>,
+        guarding: Guarding,
+        summary: &mut Summary<W>,
+    ) -> Result<Self, Error> {
         // A guard that was running stays loaded: cases without a guard run with its budgets and exemptions lifted.
         let session = if guard.is_running() {
+            let session = guarding.begin(guard, summary)?;
             summary.note(
                 "A guard was running already: the cases without a guard ran with all budgets and exemptions lifted, \
                  and its settings were put back at the end.",
             );
-            let mut session = Session::begin(guard, &guarding.options)?;
-            guarding.say(session.regulator(), summary)?;
-            GuardSpec::lift(session.guard())?;
             Ok(session)
         } else {
             Err(guard)
@@ -163,6 +205,7 @@ impl Guards {
             guarding,
             session: Some(session),
             refused: None,
+            is_proven: false,
             self_test: None,
         })
     }
@@ -174,23 +217,28 @@ impl Guards {
         interrupt: &Interrupt,
         summary: &mut Summary<W>,
     ) -> Result<bool, Error> {
-        let mut session = match self.session.take() {
+        let begun = match self.session.take() {
             None => return Ok(false),
-            Some(Ok(session)) => session,
-            Some(Err(guard)) => match self.guarding.begin(guard, interrupt, summary) {
-                Ok((session, self_test)) => {
-                    self.self_test = self_test;
-                    session
-                }
-                Err(Error::Guard(error))
-                    if self.guarding.backend == Backend::Auto && cannot_run_here(&error) =>
-                {
-                    summary.note(format!("The cases with a guard were left out: {error}."));
-                    self.refused = Some(error);
-                    return Ok(false);
-                }
-                Err(error) => return Err(error),
-            },
+            Some(Ok(session)) => Ok(session),
+            Some(Err(guard)) => self.guarding.begin(guard, summary),
+        };
+        let proven = begun.and_then(|mut session| {
+            if !self.is_proven {
+                self.self_test = self.guarding.prove(&mut session, interrupt, summary)?;
+                self.is_proven = true;
+            }
+            Ok(session)
+        });
+        let mut session = match proven {
+            Ok(session) => session,
+            Err(Error::Guard(error))
+                if self.guarding.backend == Backend::Auto && cannot_run_here(&error) =>
+            {
+                summary.note(format!("The cases with a guard were left out: {error}."));
+                self.refused = Some(error);
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
         };
         spec.apply(session.guard())?;
         self.session = Some(Ok(session));
@@ -216,5 +264,86 @@ impl Guards {
             session.end()?;
         }
         Ok(self.self_test)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memwarden_guard::Null;
+    use memwarden_run::studies::interfere;
+
+    use super::*;
+
+    fn guarding(options: StartOptions) -> Guarding {
+        Guarding {
+            backend: Backend::Auto,
+            module: None,
+            options,
+            period_option: "--guard-period",
+            require_memory_event: false,
+            proven: CpuSet::default(),
+        }
+    }
+
+    /// A running guard with a period of 10 ms.
+    fn running() -> Box<dyn Regulator> {
+        let mut guard = Null::new([0, 1].into_iter().collect());
+        let options = StartOptions {
+            period_us: 10_000,
+            ..StartOptions::default()
+        };
+        guard.start(&options).unwrap();
+        Box::new(guard)
+    }
+
+    #[test]
+    fn options_that_a_running_guard_does_not_have_are_refused() {
+        let refusal = |options| {
+            let mut summary = interfere::Summary::new("interfere", "native");
+            let guards = Guards::over(running(), guarding(options), &mut summary);
+            guards.err().map(|error| error.to_string())
+        };
+        let like = StartOptions {
+            period_us: 10_000,
+            ..StartOptions::default()
+        };
+        assert_eq!(refusal(like.clone()), None);
+        assert_eq!(
+            refusal(StartOptions::default()).as_deref(),
+            Some(
+                "--guard-period: the running guard has a period of 10ms, and this run 1ms: give --guard-period 10ms, or \
+                 end that guard first (`memwarden guard stop`)"
+            )
+        );
+        let refused = refusal(StartOptions {
+            user_only: true,
+            ..like
+        });
+        assert!(refused.unwrap().starts_with("--user-only: "));
+    }
+
+    #[test]
+    fn a_running_guard_proves_itself_once_before_the_first_guarded_case() {
+        let options = StartOptions {
+            period_us: 10_000,
+            ..StartOptions::default()
+        };
+        for (proven, findings) in [("", None), ("7", Some(Value::Array(Vec::new())))] {
+            let guarding = Guarding {
+                // Not one of its cores, so that no traffic is made.
+                proven: proven.parse().unwrap_or_default(),
+                ..guarding(options.clone())
+            };
+            let mut summary = interfere::Summary::new("interfere", "native");
+            let mut guards = Guards::over(running(), guarding, &mut summary).unwrap();
+            for spec in ["1000,100", "100"] {
+                let spec = spec.parse().unwrap();
+                let applied = guards.apply(&spec, &Interrupt::default(), &mut summary);
+                assert!(applied.unwrap());
+            }
+            let said = summary.notes.iter().filter(|note| note.contains("proved"));
+            assert_eq!(said.count(), usize::from(findings.is_some()));
+            assert_eq!(guards.end().unwrap(), findings);
+        }
     }
 }

@@ -61,8 +61,7 @@ impl EventList {
 }
 
 /// Whether both lists name the same event for each of these CPUs.
-#[must_use]
-pub fn same_events(one: &str, other: &str, cpus: &CpuSet) -> bool {
+pub(crate) fn same_events(one: &str, other: &str, cpus: &CpuSet) -> bool {
     one == other
         || !cpus.is_empty()
             && cpus

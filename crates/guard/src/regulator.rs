@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::{Events, Request};
+use crate::event_list::same_events;
 use crate::trace::Recording;
 use crate::{BestEffort, Control, CoreStatistics, Error, Meaning, Resource};
 
@@ -37,8 +38,7 @@ pub struct StartOptions {
 const AUTO: &str = "auto";
 
 /// The event that `event` requests; `None` if it is `auto`.
-#[must_use]
-pub fn given_event(event: &str) -> Option<&str> {
+pub(crate) fn given_event(event: &str) -> Option<&str> {
     Some(event).filter(|event| *event != AUTO)
 }
 
@@ -48,9 +48,55 @@ impl StartOptions {
         self.event.as_deref().and_then(given_event)
     }
 
+    /// Refuses options that differ from a running guard's, which can't be changed while it runs; an option that was not
+    /// given suits every guard. The period always has a value, so the caller compares it.
+    ///
+    /// # Errors
+    /// The first option that differs.
+    pub fn suit(&self, control: &Control) -> Result<(), Error> {
+        const TOGETHER: &str = "reads and write-backs together";
+        let same = |event: &str| same_events(event, &control.event, &control.cpus);
+        let event = self.given_event().filter(|event| !same(event));
+        let asked = event.map(str::to_owned);
+        running_has("--event", asked, &control.event)?;
+        let running = control.write_event.as_deref().unwrap_or("none");
+        running_has("--write-event", self.write_event.clone(), running)?;
+        let running = match control.combined {
+            true => TOGETHER,
+            false => "budgets of reads",
+        };
+        let asked = self.combined.then(|| TOGETHER.to_owned());
+        running_has("--combined", asked, running)?;
+        let running = control.bytes_per_event.to_string();
+        let asked = self.bytes_per_event.map(|bytes| bytes.to_string());
+        running_has("--bytes-per-event", asked, &running)?;
+        let asked = self.maxbw_mib_s.map(|maxbw| maxbw.to_string());
+        running_has("--maxbw", asked, &control.maxbw_mib_s.to_string())?;
+        let running = match control.user_only {
+            true => "user-only",
+            false => "including the kernel's traffic",
+        };
+        let asked = self.user_only.then(|| "user-only".to_owned());
+        running_has("--user-only", asked, running)
+    }
+
     /// Whether `cpu` is to be regulated.
     pub fn regulates(&self, cpu: usize) -> bool {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu))
+    }
+}
+
+/// Refuses an option whose value `asked` is not the running guard's; `None` if the option was not given.
+///
+/// # Errors
+/// When the values differ.
+pub fn running_has(option: &str, asked: Option<String>, running: &str) -> Result<(), Error> {
+    match asked.filter(|asked| asked != running) {
+        None => Ok(()),
+        Some(asked) => Err(Error::BadInput(format!(
+            "{option}: {asked} was requested, but the running guard has {running}: leave the option out, or end that \
+             guard first (`memwarden guard stop`)"
+        ))),
     }
 }
 
@@ -277,5 +323,63 @@ pub trait Regulator {
             note(self.set_mode(Some(was.best_effort), Some(was.reclaim)));
         }
         outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memwarden_platform::cpus::CpuSet;
+
+    use super::*;
+    use crate::Null;
+
+    #[test]
+    fn only_options_that_were_given_must_be_the_running_guards() {
+        let mut guard = Null::new(CpuSet::from_iter([0, 1]));
+        let given = StartOptions {
+            bytes_per_event: Some(4096),
+            maxbw_mib_s: Some(1200),
+            ..StartOptions::default()
+        };
+        guard.start(&given).unwrap();
+        let control = guard.settings().unwrap().control;
+        let same = StartOptions {
+            event: Some(control.event.clone()),
+            write_event: control.write_event.clone(),
+            ..given.clone()
+        };
+        let auto = StartOptions {
+            event: Some("auto".into()),
+            ..StartOptions::default()
+        };
+        for options in [StartOptions::default(), auto, given, same] {
+            options.suit(&control).unwrap();
+        }
+        let differ = |change: fn(&mut StartOptions)| {
+            let mut options = StartOptions::default();
+            change(&mut options);
+            options.suit(&control).unwrap_err().to_string()
+        };
+        assert_eq!(
+            differ(|options| options.bytes_per_event = Some(64)),
+            "--bytes-per-event: 64 was requested, but the running guard has 4096: leave the option out, or end that guard \
+             first (`memwarden guard stop`)"
+        );
+        for (change, said) in [
+            (
+                (|options| options.event = Some("cycles".into())) as fn(&mut StartOptions),
+                "--event: cycles ",
+            ),
+            (
+                |options| options.write_event = Some("0x18".into()),
+                "--write-event: 0x18 ",
+            ),
+            (|options| options.combined = true, "--combined: "),
+            (|options| options.maxbw_mib_s = Some(1), "--maxbw: 1 "),
+            (|options| options.user_only = true, "--user-only: "),
+        ] {
+            let refused = differ(change);
+            assert!(refused.starts_with(said), "{refused}");
+        }
     }
 }

@@ -544,6 +544,34 @@ fn a_guard_whose_event_is_refused_stays_as_it_is() {
 }
 
 #[test]
+fn an_experiment_with_other_options_than_a_running_guards_is_refused() {
+    let Some(rig) = Rig::new() else { return };
+    let start = "guard start --backend user --event page-faults --period 10ms --no-self-test";
+    let start = rig.memwarden(start);
+    assert!(start.status.success(), "{start:?}");
+    assert!(rig.memwarden("guard set --events 7000").status.success());
+    for (line, expected) in [
+        ("interfere --event cycles --period 10ms", "--event: cycles"),
+        ("interfere --user-only --period 10ms", "--user-only"),
+        ("interfere", "give --period 10ms"),
+        (
+            "realtime --no-rt --guard-period 20ms",
+            "give --guard-period 10ms",
+        ),
+    ] {
+        let mut command = rig.command(&format!("{line} --guard 100 --out run"));
+        let refused = command.current_dir(rig.folder.path()).output().unwrap();
+        let said = stderr(&refused);
+        assert_eq!(refused.status.code(), Some(1), "{line}: {said}");
+        assert!(said.contains(expected), "{line}: {said}");
+        assert_eq!(rig.budget(0), Some(7000), "{line}");
+    }
+    assert!(!rig.folder.path().join("run.partial").exists());
+    assert!(rig.memwarden("guard stop").status.success());
+    rig.expect_nothing_left();
+}
+
+#[test]
 fn more_budgets_than_cores_are_refused_before_a_guard_is_started() {
     let Some(rig) = Rig::new() else { return };
     // A regulator that starts creates its log.

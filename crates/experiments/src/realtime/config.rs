@@ -295,6 +295,7 @@ impl Config {
             backend: self.backend,
             module: self.module.clone(),
             options: self.start_options()?,
+            period_option: "--guard-period",
             require_memory_event: self.require_memory_event,
             proven: proven(self.backend, self.self_test, self.victim_cpu, &self.cpus),
         })

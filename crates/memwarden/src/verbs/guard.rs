@@ -32,7 +32,7 @@ use memwarden_experiments::{Interrupt, KnownTraffic};
 use memwarden_guard::units::parse_period_us;
 use memwarden_guard::{
     Backend, BestEffort, Error, FairServersOn, Meaning, ModuleSource, Regulator, StartOptions,
-    given_event, meaning, running, same_events, self_test, throttle_class,
+    meaning, running, running_has, self_test, throttle_class,
 };
 
 use memwarden_platform::Root;
@@ -348,56 +348,10 @@ impl Options {
             BackendName::Module => Some("module".to_owned()),
             BackendName::User => Some("user".to_owned()),
         };
-        let text = |number: Option<u64>| number.map(|number| number.to_string());
-        let running = |number: u64| number.to_string();
-        let user_only = self.user_only.then(|| "user-only".to_owned());
-        let combined = self
-            .combined
-            .then(|| "reads and write-backs together".to_owned());
-        let together = if control.combined {
-            "reads and write-backs together"
-        } else {
-            "budgets of reads"
-        };
-        let same = |event: &String| same_events(event, &control.event, &control.cpus);
-        let event = self
-            .event
-            .clone()
-            .filter(|event| given_event(event).is_some() && !same(event));
-        let counted = if control.user_only {
-            "user-only"
-        } else {
-            "including the kernel's traffic"
-        };
-        for (option, asked, running) in [
-            ("--backend", backend, guard.name().to_owned()),
-            ("--event", event, control.event),
-            (
-                "--write-event",
-                self.write_event.clone(),
-                control.write_event.unwrap_or_else(|| "none".into()),
-            ),
-            ("--combined", combined, together.to_owned()),
-            (
-                "--period (us)",
-                text(self.period),
-                running(control.period_us),
-            ),
-            (
-                "--bytes-per-event",
-                text(self.bytes_per_event),
-                running(control.bytes_per_event),
-            ),
-            ("--maxbw", text(self.maxbw), running(control.maxbw_mib_s)),
-            ("--user-only", user_only, counted.to_owned()),
-        ] {
-            if let Some(asked) = asked.filter(|asked| *asked != running) {
-                bail!(
-                    "{option}: {asked} was requested, but the running guard has {running}: leave the option out, or \
-                     end that guard first (`memwarden guard stop`)"
-                );
-            }
-        }
+        running_has("--backend", backend, guard.name())?;
+        self.start_options().suit(&control)?;
+        let period = self.period.map(|period_us| period_us.to_string());
+        running_has("--period (us)", period, &control.period_us.to_string())?;
         Ok(())
     }
 }
