@@ -18,6 +18,7 @@ use memwarden_run::{Aggressor, Metric, Sample, title};
 use memwarden_workloads::periodic::Job;
 
 use crate::guards::Guards;
+use crate::program::Delimiter;
 use crate::request::finished;
 use crate::settings::{check_usable, usable};
 use crate::{Backend, Error, GuardSpec, RunRequest, Settings, guarding};
@@ -426,10 +427,20 @@ fn remarks(config: &Config, cases: &[Running], summary: &mut Summary) {
         .map(|task| task.skipped)
         .sum();
     if skipped > 0 {
-        summary.note(format!(
-            "{skipped} jobs were skipped because the previous job was still running at their release: they count as \
-             misses, and have no time in the distributions."
-        ));
+        // A program may also have no job in a period because of its own timer, or of the clean-up behind a run.
+        let has_cause = !matches!(config.victim, crate::Workload::Program(_))
+            || config.jobs_by == Delimiter::Line;
+        summary.note(if has_cause {
+            format!(
+                "{skipped} jobs were skipped because the previous job was still running at their release: they count \
+                 as misses, and have no time in the distributions."
+            )
+        } else {
+            format!(
+                "In {skipped} periods no job of the task began: they count as skipped and as misses, and have no time in \
+                 the distributions."
+            )
+        });
     }
     let silent = |case: &Running| {
         let mut loads = case.measured.loads.iter().flatten();
@@ -569,6 +580,40 @@ mod tests {
             .map(|job| if job / 25 % 10 == 3 { 300 } else { 100 })
             .collect();
         assert!(width(&in_rows) > 2.0 * width(&spread));
+    }
+
+    #[test]
+    fn only_a_task_that_memwarden_releases_has_the_cause_of_its_skipped_jobs() {
+        let cause = "because the previous job was still running";
+        let none = "In 2 periods no job of the task began";
+        for (victim, jobs_by, said) in [
+            ("bandwidth:read", Delimiter::Mark, cause),
+            ("cmd: true", Delimiter::Line, cause),
+            ("cmd: true", Delimiter::Mark, none),
+            ("cmd: true", Delimiter::Exit, none),
+        ] {
+            let config = Config {
+                victim: victim.parse().unwrap(),
+                jobs_by,
+                ..Config::default()
+            };
+            let running = Running {
+                plan: Plan {
+                    load: None,
+                    guard: None,
+                },
+                measured: Measured {
+                    tasks: vec![task(&[100], 2, 250)],
+                    ..Measured::default()
+                },
+            };
+            let mut summary = Summary::new("realtime", "native");
+            remarks(&config, &[running], &mut summary);
+            let notes = &summary.notes;
+            let found = |text| notes.iter().any(|note| note.contains(text));
+            assert!(found(said), "{victim}, {jobs_by:?}: {notes:?}");
+            assert!(found(cause) != found(none), "{notes:?}");
+        }
     }
 
     #[test]

@@ -173,9 +173,13 @@ fn deadlines(summary: &Summary, cases: &[&Case]) -> Table {
         .figures("skipped", "", |case| count(case.skipped))
         .table();
     table.drop_columns_of("0");
+    let skipped = if is_program(summary) {
+        "A period in which no job begins counts as skipped and as a miss."
+    } else {
+        "A job is skipped when the one before it still runs at its release; it counts as a miss."
+    };
     table.caption(format!(
-        "{}The interval is Wilson's. A job is skipped when the one before it still runs at its release; it counts as \
-         a miss.",
+        "{}The interval is Wilson's. {skipped}",
         task(summary)
     ))
 }
@@ -185,6 +189,11 @@ fn beside_the_task<'a>(title: &str, cases: &[&'a Case]) -> Rows<&'a Case> {
     Table::of(title, cases.iter().copied())
         .words("Beside the task", |case| company(case))
         .words("Guard", |case| guard_cell(case.guard.as_ref()))
+}
+
+/// True if the task is a user's program.
+fn is_program(summary: &Summary) -> bool {
+    summary.whole.access.starts_with("cmd:")
 }
 
 /// The task in a sentence; empty if the run doesn't describe it.
@@ -208,7 +217,7 @@ fn task(summary: &Summary) -> String {
             "The task goes over {} every {period} ms and must finish within {deadline} ms. ",
             bytes(*frame)
         ),
-        None if access.starts_with("cmd:") => format!(
+        None if is_program(summary) => format!(
             "The task, `{access}`, has a job every {period} ms, which must finish within {deadline} ms. "
         ),
         None => String::new(),
@@ -403,5 +412,24 @@ mod charts {
             reference,
             tail: 99.0,
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_programs_period_without_a_job_is_not_called_an_overrun() {
+        let caption = |access: &str| {
+            let mut summary = Summary::new("realtime", "native");
+            summary.whole.access = access.into();
+            let case = Case::default();
+            deadlines(&summary, &[&case]).caption
+        };
+        let overrun = "when the one before it still runs";
+        assert!(caption("bandwidth:read").contains(overrun));
+        let of_program = caption("cmd: ./player");
+        assert!(!of_program.contains(overrun) && of_program.contains("no job begins"));
     }
 }

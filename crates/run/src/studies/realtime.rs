@@ -57,7 +57,7 @@ pub struct Case {
     pub release_jitter: Option<Metric>,
     /// Number of deadlines.
     pub releases: Option<u64>,
-    /// Jobs that did not start because the previous one was still running.
+    /// Releases whose job never began; for a program, also periods without a job.
     pub skipped: Option<u64>,
     /// Missed deadlines, including skipped jobs.
     pub misses: Option<u64>,
