@@ -21,7 +21,9 @@ use memwarden_run::{Aggressor, Metric, Sample, title};
 use crate::guards::Guards;
 use crate::request::finished;
 use crate::settings::{beside_victim, check_usable, usable};
-use crate::{Backend, CoreProof, Error, GuardSpec, RunRequest, Settings, Workload, guarding};
+use crate::{
+    Backend, CoreProof, Error, GuardSpec, RunRequest, Settings, Workload, case_notes, guarding,
+};
 
 pub use config::Config;
 use measure::{Measured, measure};
@@ -469,6 +471,10 @@ fn remarks(config: &Config, results: &BTreeMap<usize, Measured>, summary: &mut S
             ));
         }
     }
+    let titles = summary.cases.iter().map(Case::title);
+    let of_victim = results.values().map(|measured| &measured.notes);
+    let notes = case_notes::by_case("The victim", titles.zip(of_victim));
+    notes.into_iter().for_each(|note| summary.note(note));
     let guarded = || results.values().flat_map(|measured| &measured.guarded);
     let counts_faults = results.values().any(|measured| {
         let settings = measured.settings.as_ref();

@@ -2,6 +2,7 @@
 //! The experiments; each one writes a run folder.
 #![deny(missing_docs)]
 
+mod case_notes;
 mod child;
 pub mod copy;
 mod error;

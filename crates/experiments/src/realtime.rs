@@ -21,7 +21,7 @@ use crate::guards::Guards;
 use crate::program::Delimiter;
 use crate::request::finished;
 use crate::settings::{check_usable, usable};
-use crate::{Backend, Error, GuardSpec, RunRequest, Settings, guarding};
+use crate::{Backend, Error, GuardSpec, RunRequest, Settings, case_notes, guarding};
 
 pub use config::{Config, Setting};
 pub use load::Load;
@@ -400,14 +400,19 @@ fn middle(values: Vec<f64>) -> Option<f64> {
 
 /// Adds the notes that a reader needs.
 fn remarks(config: &Config, cases: &[Running], summary: &mut Summary) {
-    for task in cases.iter().filter_map(|case| case.measured.tasks.first()) {
-        for note in &task.notes {
-            summary.note(match config.victim {
-                crate::Workload::Program(_) => format!("The task: {note}."),
-                _ => format!("The task's frame: {note}."),
-            });
-        }
-    }
+    let subject = match config.victim {
+        crate::Workload::Program(_) => "The task",
+        _ => "The task's frame",
+    };
+    let titled = summary.cases.iter().map(Case::title).zip(cases);
+    let notes = case_notes::by_case(
+        subject,
+        titled.map(|(title, case)| {
+            let tasks = &case.measured.tasks;
+            (title, tasks.iter().flat_map(|task| &task.notes))
+        }),
+    );
+    notes.into_iter().for_each(|note| summary.note(note));
     let without_release = |case: &Running| !RELEASE_JITTER.is_known(config, &case.measured.tasks);
     if cases.iter().any(without_release) {
         summary.note(
@@ -580,6 +585,41 @@ mod tests {
             .map(|job| if job / 25 % 10 == 3 { 300 } else { 100 })
             .collect();
         assert!(width(&in_rows) > 2.0 * width(&spread));
+    }
+
+    #[test]
+    fn a_remark_on_a_later_repeat_is_told_with_its_case() {
+        let config = Config {
+            victim: "cmd: true".parse().unwrap(),
+            ..Config::default()
+        };
+        let running = |load: Option<Load>, ended: &str| {
+            let mut second = task(&[100], 0, 250);
+            second.notes = vec!["true is fast".into(), ended.into()];
+            Running {
+                plan: Plan { load, guard: None },
+                measured: Measured {
+                    tasks: vec![task(&[100], 0, 250), second],
+                    loads: vec![vec![measure_achieved(10.0)]],
+                    ..Measured::default()
+                },
+            }
+        };
+        let cases = [
+            running(None, "true ended after 4 of 5 jobs"),
+            running(Some(Load::screen()), "true ended after 3 of 5 jobs"),
+        ];
+        let mut summary = Summary::new("realtime", "native");
+        figures(&config, &cases, &mut summary).unwrap();
+        remarks(&config, &cases, &mut summary);
+        assert_eq!(
+            summary.notes[..3],
+            [
+                "The task: true is fast.",
+                "alone: true ended after 4 of 5 jobs.",
+                "screen: true ended after 3 of 5 jobs.",
+            ]
+        );
     }
 
     #[test]

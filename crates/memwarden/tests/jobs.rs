@@ -670,6 +670,54 @@ fn a_program_is_a_victim_beside_aggressors_and_beside_a_load() {
     assert!(said.contains("add --on lab"), "{said}");
 }
 
+#[test]
+fn interfere_tells_in_which_cases_its_victim_ended_early() {
+    if cpus::online().unwrap().len() < 2 {
+        println!("skipped: one CPU");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // The first run, which is alone, ends by itself.
+    let marks = format!(
+        "for end in 1 2 3 4 5; do echo 0 $end; done >$MEMWARDEN_JOBS; \
+                         if mkdir {0}/first; then exit; fi; \
+                         while :; do echo 0 1; done >$MEMWARDEN_JOBS",
+        folder.path().display()
+    );
+    let victim = format!("cmd: {marks}");
+    let out = folder.path().join("run");
+    let mut words = vec!["interfere", "--victim", &victim, "--jobs-by", "mark"];
+    words.extend([
+        "--victim-iterations",
+        "100",
+        "--victim-cpu",
+        "0",
+        "--cpus",
+        "1",
+    ]);
+    words.extend([
+        "--aggressors",
+        "bandwidth:read",
+        "--aggressor-memory",
+        "64K",
+    ]);
+    words.extend(["--repeat", "1", "--settle", "1ms", "--json", "--out"]);
+    words.push(out.to_str().unwrap());
+    let summary: Value = serde_json::from_slice(&success(&words).stdout).unwrap();
+    let notes = summary["notes"].as_array().unwrap();
+    let ended = |note: &&Value| {
+        note.as_str()
+            .unwrap()
+            .contains("ended by itself after 4 of 100 jobs")
+    };
+    let told: Vec<_> = notes.iter().filter(ended).collect();
+    assert_eq!(told.len(), 1, "{notes:?}");
+    assert!(
+        told[0].as_str().unwrap().starts_with("alone: "),
+        "{notes:?}"
+    );
+}
+
 fn has_fifo() -> bool {
     let can = sched::set_fifo(1).is_ok() && Command::new("chrt").arg("--version").output().is_ok();
     if !can {

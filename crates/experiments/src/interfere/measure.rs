@@ -37,6 +37,8 @@ pub(super) struct Measured {
     pub longest: Duration,
     /// The largest share of a buffer on other NUMA nodes than its CPU's: of the victim, and of the aggressors.
     pub remote_share: [Option<f64>; 2],
+    /// Remarks of a program's run, in all repeats.
+    pub notes: Vec<String>,
 }
 
 impl Measured {
@@ -186,7 +188,10 @@ fn repeat(
     on_its_cpu(&config.victim, config.victim_cpu, &result)?;
     measured.note_remote(0, &result);
     measured.victim.push(match config.victim {
-        Workload::Program(_) => job_times(&config.victim, &result)?,
+        Workload::Program(_) => {
+            measured.notes.extend(remarks(&result));
+            job_times(&config.victim, &result)?
+        }
         _ => vec![figure(&config.victim, config.victim.metric().0, &result)?],
     });
     Ok(())
@@ -286,6 +291,13 @@ fn room(planned: Duration, expected: Duration, period_us: u64) -> u64 {
 fn of_the_case(mut recording: Recording, begun_ns: u64) -> Recording {
     recording.events.retain(|event| event.t_ns >= begun_ns);
     recording
+}
+
+/// The remarks of a program's run: that it ended early, for example.
+fn remarks(result: &Value) -> impl Iterator<Item = String> + '_ {
+    let notes = result.get("notes").and_then(Value::as_array);
+    let notes = notes.into_iter().flatten();
+    notes.filter_map(|note| Some(note.as_str()?.to_owned()))
 }
 
 /// The times of a program's jobs.
