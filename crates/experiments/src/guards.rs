@@ -99,14 +99,16 @@ impl Guarding {
         )))
     }
 
-    /// Takes the guard over if it runs, and lifts its budgets and exemptions; starts it otherwise.
+    /// Takes the guard over if it runs, and lifts its budgets and exemptions; starts it otherwise. If no case has a guard
+    /// (`guarded`), any running one will do.
     fn begin<W: Whole>(
         &self,
         guard: Box<dyn Regulator>,
+        guarded: bool,
         summary: &mut Summary<W>,
     ) -> Result<Session, Error> {
         let mut session = Session::begin(guard, &self.options)?;
-        if session.took_over() {
+        if session.took_over() && guarded {
             self.suit(session.regulator())?;
         }
         self.say(session.regulator(), summary)?;
@@ -179,20 +181,26 @@ pub(crate) struct Guards {
 }
 
 impl Guards {
-    pub fn new<W: Whole>(guarding: Guarding, summary: &mut Summary<W>) -> Result<Self, Error> {
+    /// Takes a running guard over; `guarded` if a case has a guard.
+    pub fn new<W: Whole>(
+        guarding: Guarding,
+        guarded: bool,
+        summary: &mut Summary<W>,
+    ) -> Result<Self, Error> {
         let module = guarding.module.clone().map(ModuleSource::Path);
         let guard = guarding.backend.regulator(module, true)?;
-        Self::over(guard, guarding, summary)
+        Self::over(guard, guarding, guarded, summary)
     }
 
     fn over<W: Whole>(
         guard: Box<dyn Regulator>,
         guarding: Guarding,
+        guarded: bool,
         summary: &mut Summary<W>,
     ) -> Result<Self, Error> {
         // A guard that was running stays loaded: cases without a guard run with its budgets and exemptions lifted.
         let session = if guard.is_running() {
-            let session = guarding.begin(guard, summary)?;
+            let session = guarding.begin(guard, guarded, summary)?;
             summary.note(
                 "A guard was running already: the cases without a guard ran with all budgets and exemptions lifted, \
                  and its settings were put back at the end.",
@@ -220,7 +228,7 @@ impl Guards {
         let begun = match self.session.take() {
             None => return Ok(false),
             Some(Ok(session)) => Ok(session),
-            Some(Err(guard)) => self.guarding.begin(guard, summary),
+            Some(Err(guard)) => self.guarding.begin(guard, true, summary),
         };
         let proven = begun.and_then(|mut session| {
             if !self.is_proven {
@@ -298,11 +306,13 @@ mod tests {
 
     #[test]
     fn options_that_a_running_guard_does_not_have_are_refused() {
-        let refusal = |options| {
+        let refused = |options, guarded| {
             let mut summary = interfere::Summary::new("interfere", "native");
-            let guards = Guards::over(running(), guarding(options), &mut summary);
+            let guards = Guards::over(running(), guarding(options), guarded, &mut summary);
             guards.err().map(|error| error.to_string())
         };
+        let refusal = |options| refused(options, true);
+        assert_eq!(refused(StartOptions::default(), false), None);
         let like = StartOptions {
             period_us: 10_000,
             ..StartOptions::default()
@@ -335,7 +345,7 @@ mod tests {
                 ..guarding(options.clone())
             };
             let mut summary = interfere::Summary::new("interfere", "native");
-            let mut guards = Guards::over(running(), guarding, &mut summary).unwrap();
+            let mut guards = Guards::over(running(), guarding, true, &mut summary).unwrap();
             for spec in ["1000,100", "100"] {
                 let spec = spec.parse().unwrap();
                 let applied = guards.apply(&spec, &Interrupt::default(), &mut summary);

@@ -122,14 +122,15 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
     let interrupt = request.interrupt;
     let all = plans(&config)?;
     let guarding = config.guarding()?;
-    if all.iter().any(|plan| plan.guard.is_some()) {
+    let guarded = all.iter().any(|plan| plan.guard.is_some());
+    if guarded {
         guarding.check_event()?;
     }
     let mut folder = request.begin(NAME, &config)?;
     let mut summary = Summary::new(NAME, "native");
     summary.whole.victim_in_cache = config.victim_in_cache(&Root::system());
 
-    let mut guards = Guards::new(guarding, &mut summary)?;
+    let mut guards = Guards::new(guarding, guarded, &mut summary)?;
     let cores = cpus::online()?.len();
     let mut steps = request.steps(all.len());
     let mut results: BTreeMap<usize, Measured> = BTreeMap::new();

@@ -103,14 +103,15 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
     let others = others(&config)?;
     let all = plans(&config);
     let guarding = config.guarding()?;
-    if all.iter().any(|plan| plan.guard.is_some()) {
+    let guarded = all.iter().any(|plan| plan.guard.is_some());
+    if guarded {
         guarding.check_event()?;
     }
     let mut folder = request.begin(NAME, &config)?;
     let log = folder.partial().join(LOG);
     let mut summary = Summary::new(NAME, "native");
 
-    let mut guards = Guards::new(guarding, &mut summary)?;
+    let mut guards = Guards::new(guarding, guarded, &mut summary)?;
     let mut cases: Vec<Running> = Vec::new();
     let mut steps = request.steps(all.len() * config.repeat as usize);
     let cores = cpus::online()?.len();
