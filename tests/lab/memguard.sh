@@ -97,11 +97,7 @@ change_settings() {
 end_comparison() {
 	echo 0 >$T/events/memguard/period/enable
 	stop_traffic
-	sed -n 's/.* period: epoch=\([0-9]*\) periods=1 .*assigned_read=\([0-9]*\) .*/\1 \2/p' $T/trace |
-		sort -n | awk '
-			$1 == number { same++; if ($2 != budget) unequal++ }
-			{ number = $1; budget = $2 }
-			END { print same + 0 " compared, " unequal + 0 " unequal" }' >/tmp/compared
+	"$(dirname "$0")/periods" <$T/trace >/tmp/compared
 	: >$T/trace
 }
 
