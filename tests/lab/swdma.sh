@@ -35,9 +35,6 @@ suite() {
 	rmmod swdma_kunit
 }
 
-# Leaks of the boot itself are not ours.
-check "kmemleak works" "forget_leaks" 0 ''
-
 check "it loads" "fresh && dmesg | tail -n 3" 0 'swdma swdma: 4 channels with 64 descriptors each'
 check "it has four channels" "ls /sys/class/dma | wc -l" 0 '^4$'
 check "and a thread for each" "ps | grep -c '[[]swdma/[0-3]]'" 0 '^4$'
