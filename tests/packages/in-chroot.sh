@@ -16,11 +16,11 @@ names="memguard copytrace cftu swdma mymem"
 unset LANGUAGE
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 HOME=/root MANWIDTH=80
 
-# Lists all files, with checksums of those in /etc. Skips the databases of dpkg, apt and man, logs, and
-# files that dkms and depmod keep for a kernel: the signing key, the index of modules.
+# Lists all files, with checksums of those in /etc. Skips the databases of dpkg, apt and man, logs (the guard's too, which
+# lasts until the next boot), and files that dkms and depmod keep for a kernel: the signing key, the index of modules.
 inventory() {
 	find / \( -path /proc -o -path /sys -o -path /dev -o -path /packages -o -path /tmp -o -path /root \
-		-o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/cache -o -path /var/log \) -prune \
+		-o -path /run/memwarden -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/cache -o -path /var/log \) -prune \
 		-o ! -path '/var/lib/dkms/mok.*' ! -path '/usr/lib/modules/*/modules.*' -print | sort
 	find /etc -type f -exec sha256sum {} + | sort
 }
@@ -63,7 +63,13 @@ modules_say() {
 check "lintian reports nothing" lintian_of 0 '!^[EW]:'
 inventory >/tmp/before
 
+began=$(date +%s%N)
 check "apt installs memwarden" "apt install $program" 0 ''
+# Page faults can be counted on every machine.
+check "the first guarded run is held to its budget" \
+	"memwarden guard run --backend user --event page-faults --mb 100 -- memwarden bandwidth --fresh-pages -c 0 -t 2" 0 \
+	'CPU0 ([1-9][0-9]|10[0-4])\.[0-9] of 97\.7 MB/s'
+echo "# $((($(date +%s%N) - began) / 1000000)) ms from apt install to the end of a guarded run of 2 s"
 check "the program is this version" "memwarden --version" 0 "^memwarden $version\$"
 check "the doctor checks the machine" "memwarden doctor" 0 'memguard module'
 check "bandwidth measures" "memwarden bandwidth -m 1024 -i 2" 0 'B/W = [0-9.]+ MB/s'
