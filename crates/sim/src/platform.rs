@@ -157,6 +157,13 @@ impl Machine<Controller> {
     }
 }
 
+impl Machine<Heard<'_, Controller>> {
+    /// The same for a machine of [`Platform::heard_machine`].
+    pub fn run_until(&mut self, until_ps: u64) {
+        self.advance(until_ps);
+    }
+}
+
 impl Platform {
     /// The event of the emulated PMU that counts the lines that a core brings from memory: if
     /// the second level is the last, its refills, which the guard calls armv8; with three
@@ -334,13 +341,13 @@ impl Platform {
     ///
     /// # Errors
     /// As [`machine`](Self::machine).
-    pub fn heard_machine<F: FnMut(Request)>(
+    pub fn heard_machine<'a>(
         &self,
         workloads: Vec<Box<dyn Workload>>,
         guard: Option<&Guard>,
         seed: u64,
-        hear: F,
-    ) -> Result<Machine<Heard<Controller, F>>, PlatformError> {
+        hear: impl FnMut(Request) + 'a,
+    ) -> Result<Machine<Heard<'a, Controller>>, PlatformError> {
         self.machine_with(Heard::new(self.controller()?, hear), workloads, guard, seed)
     }
 

@@ -125,15 +125,23 @@ impl Workload for Traced {
 }
 
 /// A memory whose requests are reported: each with its arrival time, in ascending order.
-#[derive(Debug)]
-pub struct Heard<M, F> {
+pub struct Heard<'a, M> {
     memory: M,
-    hear: F,
+    hear: Box<dyn FnMut(Request) + 'a>,
 }
 
-impl<M, F: FnMut(Request)> Heard<M, F> {
+impl<M: fmt::Debug> fmt::Debug for Heard<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Heard")
+            .field("memory", &self.memory)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a, M> Heard<'a, M> {
     /// `hear` is called for each request to `memory`.
-    pub fn new(memory: M, hear: F) -> Self {
+    pub fn new(memory: M, hear: impl FnMut(Request) + 'a) -> Self {
+        let hear = Box::new(hear);
         Self { memory, hear }
     }
 
@@ -143,7 +151,7 @@ impl<M, F: FnMut(Request)> Heard<M, F> {
     }
 }
 
-impl<M: MainMemory, F: FnMut(Request)> MainMemory for Heard<M, F> {
+impl<M: MainMemory> MainMemory for Heard<'_, M> {
     fn has_room(&self, address: u64, write: bool) -> bool {
         self.memory.has_room(address, write)
     }
@@ -268,6 +276,7 @@ mod tests {
         let moved = machine.memory().memory().statistics();
         assert!(moved.reads > 1000 && moved.writes > 1000, "{moved:?}");
 
+        drop(machine);
         let requests = heard.into_inner();
         let mut writer = Writer::new(Vec::new(), Format::Binary).unwrap();
         for request in &requests {

@@ -105,7 +105,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
             break;
         }
         let part = (u128::from(settle_ps + time_ps) * u128::from(look) / u128::from(LOOKS)) as u64;
-        machine.advance(part);
+        machine.run_until(part);
         bar.step(look as usize, LOOKS as usize, "simulating");
     }
     drop(machine);
