@@ -62,6 +62,9 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// A block device, to which a measurement would write.
+    #[error("{}: a disk, whose contents would be lost (use /dev/mymem or /dev/mymem_rust)", .0.display())]
+    Disk(PathBuf),
     /// The file belongs to another driver.
     #[error("{}: not a cftu device, its driver does not know the requests (use /dev/cftu)", .0.display())]
     NotCftu(PathBuf),

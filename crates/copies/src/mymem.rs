@@ -5,9 +5,9 @@
 mod in_kernel;
 mod transfer;
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
 use memwarden_platform::mymem;
@@ -205,7 +205,19 @@ pub fn reserve(file: &File, path: &Path) -> Result<()> {
     file_lock::reserve(file, path)
 }
 
+/// Refuses a block device: the measurements write to the file that they are given.
+///
+/// # Errors
+/// When it is one.
+pub fn refuse_disk(path: &Path) -> Result<()> {
+    match fs::metadata(path) {
+        Ok(found) if found.file_type().is_block_device() => Err(Error::Disk(path.into())),
+        _ => Ok(()),
+    }
+}
+
 fn open(path: &Path) -> Result<File> {
+    refuse_disk(path)?;
     OpenOptions::new()
         .read(true)
         .write(true)
@@ -250,6 +262,20 @@ mod tests {
         assert!(
             message.starts_with("reading 8 bytes at 6 of ")
                 && message.ends_with(": 4 bytes were moved"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_disk_is_refused() {
+        let mut found = fs::read_dir("/dev").unwrap().map(|entry| entry.unwrap());
+        let Some(disk) = found.find(|entry| entry.file_type().unwrap().is_block_device()) else {
+            eprintln!("skipped: there is no block device here");
+            return;
+        };
+        let message = Device::open(&disk.path()).unwrap_err().to_string();
+        assert!(
+            message.contains("whose contents would be lost"),
             "{message}"
         );
     }

@@ -123,6 +123,9 @@ fn devices(config: &Config, summary: &mut Summary) -> Result<Vec<PathBuf>, Error
         Subject::InKernel => None,
     });
     let named: Vec<PathBuf> = named.collect();
+    for path in &named {
+        memory_device::refuse_disk(path)?;
+    }
     if !named.is_empty() {
         return Ok(named);
     }
