@@ -14,6 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::Events;
+use crate::control::Control;
 use crate::user::places::Places;
 use crate::{Error, Settings, file_lock};
 
@@ -38,6 +39,24 @@ impl Budgets {
             write: settings.write_budget_events.get(&cpu).copied(),
         })
     }
+
+    /// The same rates with another period.
+    pub fn over(self, from_us: u64, to_us: u64) -> Self {
+        let over = |events: Events| events.map(|events| of_period(events, from_us, to_us));
+        Self {
+            read: over(self.read),
+            write: self.write.map(over),
+        }
+    }
+}
+
+/// A budget's events in a period of `to_us`, from those in one of `from_us`. At least one.
+pub(crate) fn of_period(events: u64, from_us: u64, to_us: u64) -> u64 {
+    if from_us == to_us || from_us == 0 {
+        return events;
+    }
+    let scaled = u128::from(events) * u128::from(to_us) / u128::from(from_us);
+    u64::try_from(scaled).unwrap_or(u64::MAX).max(1)
 }
 
 /// A process that uses the guard.
@@ -54,11 +73,32 @@ pub(crate) struct Claim {
     pub whole: bool,
     /// Other processes may change its cores' budgets.
     pub yields: bool,
-    /// Its cores, with their budgets before any claim.
-    pub before: BTreeMap<usize, Budgets>,
+    /// Its cores, with their budgets before any firm claim; `None` for one that has been offline since.
+    pub before: BTreeMap<usize, Option<Budgets>>,
+    /// Of its cores that other processes held and yielded, the budgets before those claims: they are restored once
+    /// these processes have ended.
+    #[serde(default)]
+    pub origin: BTreeMap<usize, Option<Budgets>>,
+    /// The period, in microseconds, to which all these budgets refer; 0 if it is not known.
+    #[serde(default)]
+    pub period_us: u64,
+    /// Period, maxbw, mode and exemptions to restore, too.
+    #[serde(default)]
+    pub control: Option<Control>,
 }
 
 impl Claim {
+    /// A core's budgets in `of`, which is `before` or `origin`, for a period of `period_us`.
+    pub fn budgets(
+        &self,
+        of: &BTreeMap<usize, Option<Budgets>>,
+        cpu: usize,
+        period_us: u64,
+    ) -> Option<Option<Budgets>> {
+        let budgets = of.get(&cpu)?;
+        Some(budgets.map(|budgets| budgets.over(self.period_us, period_us)))
+    }
+
     /// Names the process in a message.
     pub fn holder(&self) -> String {
         format!("`memwarden {}` (pid {})", self.verb, self.pid)

@@ -102,11 +102,7 @@ impl Keeper {
     /// [`Error::NotStartedAgain`] say what did not stay.
     pub fn reload(&mut self) -> Result<String, Error> {
         let file = BudgetFile::read_again(&self.path)?;
-        let Some(kept) = self
-            .kept
-            .as_mut()
-            .filter(|kept| kept.session.regulator().is_running())
-        else {
+        let Some(kept) = self.kept.as_mut().filter(|kept| kept.session.lives()) else {
             self.forget();
             let (kept, wanted, said) = start(self.host.as_ref(), &file)?;
             (self.file, self.wanted, self.kept) = (file, wanted, Some(kept));
@@ -120,8 +116,9 @@ impl Keeper {
         }
         let settings = kept.session.regulator().settings()?;
         let wanted = file.wanted(&settings.control, &self.host.possible())?;
-        let changes = wanted.undoing(&self.wanted, &kept.base).changes(&settings);
-        take(
+        let base = kept.session.without_claims(kept.base.clone());
+        let changes = wanted.undoing(&self.wanted, &base).changes(&settings);
+        let changes = take(
             self.host.as_ref(),
             &mut kept.session,
             &file,
@@ -169,11 +166,7 @@ impl Keeper {
     /// When the guard cannot be read or refuses a setting, or has ended and cannot be started again.
     pub fn look(&mut self) -> Result<Option<String>, Error> {
         self.applied = false;
-        let Some(kept) = self
-            .kept
-            .as_mut()
-            .filter(|kept| kept.session.regulator().is_running())
-        else {
+        let Some(kept) = self.kept.as_mut().filter(|kept| kept.session.lives()) else {
             return self.start_again();
         };
         let settings = kept.session.regulator().settings()?;
@@ -184,6 +177,11 @@ impl Keeper {
             .filter(|cpu| !kept.online.contains(*cpu))
             .collect();
         kept.online = settings.control.online.clone();
+        if !came.is_empty() {
+            let host = &self.host;
+            kept.session
+                .note_online(&settings, &|| host.interrupted())?;
+        }
         // The events of a budget depend on the period, which another process may have changed.
         self.wanted = self.file.wanted(&settings.control, &self.host.possible())?;
         let mut changes = self.wanted.changes(&settings);
@@ -281,7 +279,7 @@ fn start(host: &dyn Host, file: &BudgetFile) -> Result<(Kept, Wanted, String), E
     let base = session.regulator().settings()?;
     let wanted = file.wanted(&base.control, &host.possible())?;
     let changes = wanted.changes(&base);
-    take(host, &mut session, file, &wanted, &changes)?;
+    let changes = take(host, &mut session, file, &wanted, &changes)?;
     let settings = session.regulator().settings()?;
     let free = settings.without_budget(|cpu| wanted.has_budget(cpu));
     let said = format!(
@@ -311,19 +309,38 @@ fn start(host: &dyn Host, file: &BudgetFile) -> Result<(Kept, Wanted, String), E
     Ok((kept, wanted, said))
 }
 
-/// Takes the cores that the file names, and applies the changes to them.
+/// Takes the cores that the file names, and applies the changes to them. Returns those that were applied.
 fn take(
     host: &dyn Host,
     session: &mut Session,
     file: &BudgetFile,
     wanted: &Wanted,
     changes: &[Change],
-) -> Result<(), Error> {
+) -> Result<Vec<Change>, Error> {
     let hold = if file.keep { Hold::Firm } else { Hold::Loose };
     let interrupted = || host.interrupted();
-    session.take_unless(&wanted.wishes(), hold, &interrupted, |guard| {
-        wanted::apply(guard, changes)
-    })
+    let mut applied = Vec::new();
+    session.take_unless(&wanted.wishes(), hold, &interrupted, |guard, others| {
+        let held = |cpu: &usize| others.contains(cpu);
+        for change in changes {
+            match change {
+                Change::Rt(cpu, true) if held(cpu) => {
+                    return Err(Error::BadInput(format!(
+                        "rt = true for CPU{cpu}: another process holds this core to its budget; wait until it ends"
+                    )));
+                }
+                _ => {}
+            }
+        }
+        // The budget of a core that the file no longer names is now another session's alone.
+        let ours = |change: &&Change| match change {
+            Change::Budget(_, cpu, _) => wanted.has_budget(*cpu) || !held(cpu),
+            _ => true,
+        };
+        applied = changes.iter().filter(ours).cloned().collect();
+        wanted::apply(guard, &applied)
+    })?;
+    Ok(applied)
 }
 
 #[cfg(test)]

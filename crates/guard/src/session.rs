@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A guard for the duration of one command or experiment. Whatever happens, its previous state is restored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use crate::budget::Events;
@@ -130,6 +130,9 @@ impl Session {
                 whole: false,
                 yields: false,
                 before: BTreeMap::new(),
+                origin: BTreeMap::new(),
+                period_us: 0,
+                control: None,
             };
             session.shared = Some(Shared {
                 places: places.clone(),
@@ -158,7 +161,7 @@ impl Session {
         let outcome = if runs {
             let (living, left) = lock.others(&shared.claim.guard, None);
             shared.claim.stops = living.iter().chain(&left).any(|claim| claim.stops);
-            put_back(guard, left.iter(), &living)
+            put_back(guard, &left.iter().collect::<Vec<_>>(), &living)
         } else {
             Ok(())
         };
@@ -188,8 +191,10 @@ impl Session {
         shared.claim.before = settings
             .read_budget_events
             .keys()
-            .filter_map(|&cpu| Some((cpu, Budgets::of(&settings, cpu)?)))
+            .map(|&cpu| (cpu, Budgets::of(&settings, cpu)))
             .collect();
+        shared.claim.period_us = settings.control.period_us;
+        shared.claim.control = Some(settings.control);
         shared.held = Some(lock.write(&shared.claim, None)?);
         Ok(())
     }
@@ -204,11 +209,12 @@ impl Session {
         hold: Hold,
         set: impl FnOnce(&mut dyn Regulator) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.take_unless(wishes, hold, &|| false, set)
+        self.take_unless(wishes, hold, &|| false, |guard, _| set(guard))
     }
 
     /// Like [`Session::take`], but waits for the lock only until `interrupted` returns true. The cores stay as they are
-    /// then.
+    /// then. `set` also gets the cores that other sessions hold firmly. If it fails, the session keeps the cores that it
+    /// had, unless these are its first.
     ///
     /// # Errors
     /// As for [`Session::take`]; [`Error::Interrupted`] if it was interrupted.
@@ -217,15 +223,16 @@ impl Session {
         wishes: &[Wish],
         hold: Hold,
         interrupted: &dyn Fn() -> bool,
-        set: impl FnOnce(&mut dyn Regulator) -> Result<(), E>,
+        set: impl FnOnce(&mut dyn Regulator, &BTreeSet<usize>) -> Result<(), E>,
     ) -> Result<(), E> {
         let Some(shared) = &mut self.shared else {
-            return set(self.guard.as_mut());
+            return set(self.guard.as_mut(), &BTreeSet::new());
         };
         let lock = match shared.lock.take() {
             Some(lock) => lock,
             None => Locked::wait_unless(&shared.places, interrupted)?,
         };
+        same_guard(self.guard.as_ref(), &shared.claim)?;
         let (living, _) = lock.others(&shared.claim.guard, shared.held.as_ref());
         if let Some(other) = living.iter().find(|other| other.whole) {
             return Err(Error::BadInput(format!(
@@ -238,21 +245,100 @@ impl Session {
         for wish in wishes {
             compatible(wish, &living, &settings)?;
         }
-        let mut before = BTreeMap::new();
+        let mut new = Claim {
+            before: BTreeMap::new(),
+            origin: BTreeMap::new(),
+            yields: hold == Hold::Loose,
+            period_us: settings.control.period_us,
+            control: match (&self.earlier, shared.settings) {
+                (Some(earlier), true) => Some(earlier.control.clone()),
+                _ => None,
+            },
+            ..shared.claim.clone()
+        };
         for cpu in wishes.iter().map(|wish| wish.cpu) {
             let firm = living.iter().filter(|other| !other.yields);
-            let known = firm
-                .map(|other| &other.before)
-                .chain([&shared.claim.before])
-                .find_map(|before| before.get(&cpu).copied());
-            if let Some(budgets) = known.or_else(|| Budgets::of(&settings, cpu)) {
-                before.insert(cpu, budgets);
+            let known = firm.chain([&shared.claim]);
+            let before = known
+                .clone()
+                .find_map(|claim| claim.budgets(&claim.before, cpu, new.period_us))
+                .unwrap_or_else(|| Budgets::of(&settings, cpu));
+            new.before.insert(cpu, before);
+            let yielding = living.iter().filter(|other| other.yields);
+            let origin = known
+                .chain(yielding.clone())
+                .find_map(|claim| claim.budgets(&claim.origin, cpu, new.period_us))
+                .or_else(|| {
+                    yielding
+                        .clone()
+                        .find_map(|claim| claim.budgets(&claim.before, cpu, new.period_us))
+                });
+            if let Some(origin) = origin {
+                new.origin.insert(cpu, origin);
             }
         }
-        shared.claim.before = before;
-        shared.claim.yields = hold == Hold::Loose;
+        let others = living.iter().filter(|other| !other.yields);
+        let others = others
+            .flat_map(|other| other.before.keys().copied())
+            .collect();
+        // While the budgets change, the session holds the cores that it had as well.
+        let old = std::mem::replace(&mut shared.claim, new);
+        let mut both = shared.claim.clone();
+        for (cpu, budgets) in &old.before {
+            let over = budgets.map(|it| it.over(old.period_us, both.period_us));
+            both.before.entry(*cpu).or_insert(over);
+        }
+        let had = shared.held.take();
+        let first = had.is_none();
+        let held = lock.write(&both, had)?;
+        let outcome = set(self.guard.as_mut(), &others);
+        if outcome.is_err() && !first {
+            shared.claim = old;
+        }
+        shared.held = Some(lock.write(&shared.claim, Some(held))?);
+        outcome
+    }
+
+    /// Notes the budgets of claimed cores that were offline until now, to restore them at the end.
+    ///
+    /// # Errors
+    /// As for [`Session::take_unless`].
+    pub(crate) fn note_online(
+        &mut self,
+        settings: &Settings,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<(), Error> {
+        let Some(shared) = &mut self.shared else {
+            return Ok(());
+        };
+        let period_us = settings.control.period_us;
+        let missing = shared
+            .claim
+            .before
+            .iter()
+            .filter(|(_, budgets)| budgets.is_none());
+        let found: Vec<(usize, Budgets)> = missing
+            .filter_map(|(&cpu, _)| Some((cpu, Budgets::of(settings, cpu)?)))
+            .collect();
+        if found.is_empty() {
+            return Ok(());
+        }
+        let lock = Locked::wait_unless(&shared.places, interrupted)?;
+        for (cpu, budgets) in found {
+            let budgets = budgets.over(period_us, shared.claim.period_us);
+            shared.claim.before.insert(cpu, Some(budgets));
+        }
         shared.held = Some(lock.write(&shared.claim, shared.held.take())?);
-        set(self.guard.as_mut())
+        Ok(())
+    }
+
+    /// `settings`, with the budgets of this session's cores as they were before any session.
+    #[must_use]
+    pub(crate) fn without_claims(&self, mut settings: Settings) -> Settings {
+        if let Some(shared) = &self.shared {
+            set_before(&mut settings, &[&shared.claim], &[]);
+        }
+        settings
     }
 
     /// Makes the session restore the period, the mode and the exemptions at the end, too.
@@ -332,9 +418,7 @@ impl Session {
             }),
         };
         let outcome = match (&self.shared, &lock, &self.earlier) {
-            (Some(shared), Some(lock), earlier) => {
-                leave(self.guard.as_mut(), shared, earlier.as_ref(), lock)
-            }
+            (Some(shared), Some(lock), _) => leave(self.guard.as_mut(), shared, lock),
             (_, _, Some(earlier)) => self.guard.restore(earlier),
             (_, _, None) => self.guard.stop(),
         };
@@ -406,64 +490,95 @@ fn budget(events: Events, settings: &Settings) -> String {
     }
 }
 
-/// Restores the budgets from before these claims, on cores that none of `living` holds.
-fn put_back<'a>(
-    guard: &mut dyn Regulator,
-    claims: impl Iterator<Item = &'a Claim>,
-    living: &[Claim],
-) -> Result<(), Error> {
-    let mut target = guard.settings()?;
-    set_before(&mut target, claims, living);
-    guard.restore(&target)
+/// An error if the guard is not the one of this claim.
+fn same_guard(guard: &dyn Regulator, claim: &Claim) -> Result<(), Error> {
+    if guard.instance().as_ref() == Some(&claim.guard) {
+        return Ok(());
+    }
+    Err(Error::System(
+        "the guard has ended and another one was started, which is left unchanged".into(),
+    ))
 }
 
-fn set_before<'a>(
-    target: &mut Settings,
-    claims: impl Iterator<Item = &'a Claim>,
-    living: &[Claim],
-) {
-    for (&cpu, before) in claims.flat_map(|claim| &claim.before) {
-        if living.iter().any(|other| other.before.contains_key(&cpu)) {
-            continue;
+/// Restores what was there before these claims: the budgets of cores that none of `living` holds firmly and, where a claim
+/// has them, the other settings.
+fn put_back(guard: &mut dyn Regulator, claims: &[&Claim], living: &[Claim]) -> Result<(), Error> {
+    let mut outcome = Ok(());
+    let mut note = |step: Result<(), Error>| {
+        if outcome.is_ok() {
+            outcome = step;
         }
-        if let Some(read) = target.read_budget_events.get_mut(&cpu) {
-            *read = before.read;
+    };
+    if let Some(control) = claims.iter().find_map(|claim| claim.control.as_ref()) {
+        let now = guard.settings()?;
+        let is = &now.control;
+        if (control.period_us, control.maxbw_mib_s) != (is.period_us, is.maxbw_mib_s) {
+            // A budget of the longer period may be too small for the shorter one. Those of the earlier period are valid
+            // with both, as a number of events.
+            let mut target = now.clone();
+            target.control.period_us = control.period_us;
+            set_before(&mut target, claims, living);
+            target.control.period_us = is.period_us;
+            note(guard.restore(&target));
+            // The other cores' budgets keep their unit.
+            if control.period_us != is.period_us {
+                note(guard.set_period(control.period_us));
+            }
+            // 0 means unknown, which can't be set.
+            if control.maxbw_mib_s != is.maxbw_mib_s && control.maxbw_mib_s != 0 {
+                note(guard.set_maxbw(control.maxbw_mib_s));
+            }
         }
-        if let (Some(write), Some(before)) =
-            (target.write_budget_events.get_mut(&cpu), before.write)
-        {
-            *write = before;
+    }
+    let mut target = guard.settings()?;
+    if let Some(control) = claims.iter().find_map(|claim| claim.control.as_ref()) {
+        target.control.rt = control.rt.clone();
+        target.control.best_effort = control.best_effort;
+        target.control.reclaim = control.reclaim;
+    }
+    set_before(&mut target, claims, living);
+    note(guard.restore(&target));
+    outcome
+}
+
+/// Sets the budgets from before these claims, for the period of `target`, on cores that none of `living` holds firmly.
+fn set_before(target: &mut Settings, claims: &[&Claim], living: &[Claim]) {
+    for claim in claims {
+        for (&cpu, &before) in &claim.before {
+            let mut others = living
+                .iter()
+                .filter(|other| other.before.contains_key(&cpu));
+            if others.clone().any(|other| !other.yields) {
+                continue;
+            }
+            let yields = others.any(|other| other.yields);
+            let origin = claim.origin.get(&cpu).filter(|_| !yields);
+            let Some(before) = origin.copied().unwrap_or(before) else {
+                continue;
+            };
+            let before = before.over(claim.period_us, target.control.period_us);
+            if let Some(read) = target.read_budget_events.get_mut(&cpu) {
+                *read = before.read;
+            }
+            if let (Some(write), Some(before)) =
+                (target.write_budget_events.get_mut(&cpu), before.write)
+            {
+                *write = before;
+            }
         }
     }
 }
 
-fn leave(
-    guard: &mut dyn Regulator,
-    shared: &Shared,
-    earlier: Option<&Settings>,
-    lock: &Locked,
-) -> Result<(), Error> {
+fn leave(guard: &mut dyn Regulator, shared: &Shared, lock: &Locked) -> Result<(), Error> {
     let claim = &shared.claim;
     // If the guard has ended, this returns the reason.
-    let now = guard.settings()?;
-    if guard.instance().as_ref() != Some(&claim.guard) {
-        return Err(Error::System(
-            "the guard has ended and another one was started, which is left unchanged".into(),
-        ));
-    }
+    guard.settings()?;
+    same_guard(guard, claim)?;
     let (living, _) = lock.others(&claim.guard, shared.held.as_ref());
     if living.is_empty() && claim.stops {
         return guard.stop();
     }
-    let mut target = match earlier {
-        Some(earlier) if shared.settings => Settings {
-            control: earlier.control.clone(),
-            ..now
-        },
-        _ => now,
-    };
-    set_before(&mut target, [claim].into_iter(), &living);
-    guard.restore(&target)
+    put_back(guard, &[claim], &living)
 }
 
 impl Drop for Session {
@@ -898,5 +1013,156 @@ pub(crate) mod tests {
         // The keeper still holds the core.
         kept.end().unwrap();
         assert!(processes.guard.is_running());
+    }
+
+    /// Like `guard serve`: changes the period and core 0's budget, and restores both.
+    fn serve(processes: &Processes, period_us: u64, mb_s: &str) -> Session {
+        let choose = || Ok(Box::new(processes.guard.clone()) as Box<dyn Regulator>);
+        let options = StartOptions::default();
+        let mut session =
+            Session::share_below(&processes.places(), choose, &options, &|| false).unwrap();
+        session.keep_settings();
+        let wish = Wish {
+            cpu: 0,
+            resource: Resource::Read,
+            events: None,
+        };
+        let set = session.take(&[wish], Hold::Firm, |guard| {
+            guard.set_period(period_us)?;
+            guard.set_mode(Some(BestEffort::Spare), None)?;
+            guard.set_budgets(Resource::Read, &mb(mb_s))
+        });
+        set.unwrap();
+        session
+    }
+
+    fn mb(list: &str) -> Request {
+        Request::parse(Unit::Mb, list).unwrap()
+    }
+
+    #[test]
+    fn a_period_that_comes_back_changes_no_rate() {
+        for period_us in [10_000, 100] {
+            let mut processes = Processes::new();
+            processes.guard.start(&StartOptions::default()).unwrap();
+            let set = processes
+                .guard
+                .set_budgets(Resource::Read, &mb("1000,1000"));
+            set.unwrap();
+            let before = processes.guard.settings().unwrap();
+            let served = serve(&processes, period_us, "100");
+            assert_ne!(processes.guard.settings().unwrap(), before);
+            served.end().unwrap();
+            assert_eq!(processes.guard.settings().unwrap(), before);
+        }
+    }
+
+    #[test]
+    fn a_killed_session_s_period_and_mode_come_back_with_its_budgets() {
+        let mut processes = Processes::new();
+        processes.guard.start(&StartOptions::default()).unwrap();
+        let set = processes
+            .guard
+            .set_budgets(Resource::Read, &mb("1000,1000"));
+        set.unwrap();
+        let before = processes.guard.settings().unwrap();
+        let served = serve(&processes, 10_000, "100");
+        processes.kill(served);
+        processes.run(1, 7).unwrap().end().unwrap();
+        assert_eq!(processes.guard.settings().unwrap(), before);
+    }
+
+    #[test]
+    fn a_run_s_budget_is_put_back_at_its_rate_if_the_period_changed_meanwhile() {
+        let mut processes = Processes::new();
+        processes.guard.start(&StartOptions::default()).unwrap();
+        let set = processes
+            .guard
+            .set_budgets(Resource::Read, &mb("1000,1000"));
+        set.unwrap();
+        let run = processes.run(1, 500).unwrap();
+        processes.guard.set_period(2000).unwrap();
+        run.end().unwrap();
+        assert_eq!(processes.budgets(), [Some(32768), Some(32768)]);
+    }
+
+    #[test]
+    fn a_session_whose_new_budgets_are_refused_keeps_the_cores_that_it_had() {
+        let processes = Processes::new();
+        let mut session = processes.run(0, 5).unwrap();
+        let wish = Wish {
+            cpu: 1,
+            resource: Resource::Read,
+            events: Some(6),
+        };
+        let refused = session.take(&[wish], Hold::Firm, |_| {
+            Err(Error::BadInput("too few events".into()))
+        });
+        assert!(refused.is_err());
+        assert!(processes.run(0, 6).is_err());
+        processes.run(1, 7).unwrap().end().unwrap();
+        session.end().unwrap();
+    }
+
+    #[test]
+    fn a_new_claim_names_the_cores_that_others_hold() {
+        let processes = Processes::new();
+        let mut session = processes.run(0, 5).unwrap();
+        let run = processes.run(1, 6).unwrap();
+        let taken = session.take_unless(&[], Hold::Firm, &|| false, |_, others| {
+            assert_eq!(*others, BTreeSet::from([1]));
+            Ok::<_, Error>(())
+        });
+        taken.unwrap();
+        run.end().unwrap();
+    }
+
+    #[test]
+    fn a_core_that_comes_online_is_claimed_from_the_beginning() {
+        let mut processes = Processes::new();
+        processes.guard.start(&StartOptions::default()).unwrap();
+        processes.guard.unplug(1);
+        let mut session = processes.hold(1, 9, Hold::Firm).unwrap();
+        processes.guard.plug(1);
+        let refused = processes.run(1, 8).err().unwrap().to_string();
+        assert!(refused.contains("CPU1 has "), "{refused}");
+        let settings = processes.guard.settings().unwrap();
+        session.note_online(&settings, &|| false).unwrap();
+        let set = Request::events_for_cpu(1, Some(9));
+        let set = session.guard().set_budgets(Resource::Read, &set);
+        set.unwrap();
+        let before = settings.read_budget_events;
+        session.end().unwrap();
+        let after = processes.guard.settings().unwrap();
+        assert_eq!(after.read_budget_events, before);
+    }
+
+    #[test]
+    fn the_last_holder_of_a_core_restores_what_was_there_before_all() {
+        let mut processes = Processes::new();
+        processes.guard.start(&StartOptions::default()).unwrap();
+        let kept = processes.hold(0, 5, Hold::Loose).unwrap();
+        let run = processes.run(0, 6).unwrap();
+        kept.end().unwrap();
+        assert_eq!(processes.budgets(), [Some(6), None]);
+        run.end().unwrap();
+        assert_eq!(processes.budgets(), [None, None]);
+
+        let kept = processes.hold(0, 5, Hold::Loose).unwrap();
+        processes.run(0, 6).unwrap().end().unwrap();
+        assert_eq!(processes.budgets(), [Some(5), None]);
+        kept.end().unwrap();
+        assert_eq!(processes.budgets(), [None, None]);
+    }
+
+    #[test]
+    fn a_session_takes_nothing_of_another_guard() {
+        let mut processes = Processes::new();
+        processes.guard.start(&StartOptions::default()).unwrap();
+        let mut session = processes.run(0, 5).unwrap();
+        processes.guard.stop().unwrap();
+        processes.guard.start(&StartOptions::default()).unwrap();
+        let taken = session.take(&[], Hold::Firm, |_| Ok::<_, Error>(()));
+        assert!(taken.is_err());
     }
 }

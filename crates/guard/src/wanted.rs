@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::budget::{Amount, Events, Request, Unit};
+use crate::claims::of_period;
 use crate::{BestEffort, Error, Regulator, Resource, Settings, Wish};
 
 /// One core's budget: as requested, and in events a period.
@@ -199,7 +200,8 @@ impl Wanted {
         changes
     }
 
-    /// These settings, and with their values in `base` those that only `before` has: this undoes them.
+    /// These settings, and with their values in `base` those that only `before` has: this undoes them. Budgets of `base`
+    /// keep their rates if these settings have another period.
     #[must_use]
     pub fn undoing(&self, before: &Self, base: &Settings) -> Self {
         fn left<T: Copy>(
@@ -212,10 +214,12 @@ impl Wanted {
             all.extend(now);
             all
         }
-        let budget = |budgets: &BTreeMap<usize, Events>, cpu: usize| {
-            Budget::events(budgets.get(&cpu).copied().flatten())
-        };
         let control = &base.control;
+        let period_us = self.period_us.unwrap_or(control.period_us);
+        let budget = |budgets: &BTreeMap<usize, Events>, cpu: usize| {
+            let events = budgets.get(&cpu).copied().flatten();
+            Budget::events(events.map(|events| of_period(events, control.period_us, period_us)))
+        };
         Self {
             period_us: self
                 .period_us
@@ -285,6 +289,24 @@ mod tests {
             rt: BTreeMap::from([(1, true), (7, true)]),
             ..Wanted::default()
         }
+    }
+
+    #[test]
+    fn a_budget_that_is_undone_keeps_its_rate_with_another_period() {
+        let mut guard = started();
+        let set = guard.set_budgets(Resource::Read, &Request::events_for_cpu(1, Some(1000)));
+        set.unwrap();
+        let base = guard.settings().unwrap();
+        let period = |period_us, read| Wanted {
+            period_us,
+            read,
+            ..Wanted::default()
+        };
+        let before = period(Some(10_000), BTreeMap::from([(1, Budget::events(Some(7)))]));
+        let now = period(Some(10_000), BTreeMap::new()).undoing(&before, &base);
+        assert_eq!(now.read[&1], Budget::events(Some(10_000)));
+        let now = Wanted::default().undoing(&before, &base);
+        assert_eq!(now.read[&1], Budget::events(Some(1000)));
     }
 
     #[test]
