@@ -96,6 +96,22 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
         }
         parts.extend(times_as_long(cases));
     }
+    let mapping = compared(summary).map(|cases| cases[0].mapping.as_str());
+    let walks = match (mapping, parts.is_empty()) {
+        (_, true) => None,
+        (Some(mapping), _) => Some(format!("On {mapping}, {}.", parts.join("; "))),
+        (None, _) => Some(capitalised(&parts.join("; ")) + "."),
+    };
+    let sentences: Vec<String> = [walks, competitors(summary)]
+        .into_iter()
+        .flatten()
+        .collect();
+    (!sentences.is_empty()).then(|| sentences.join(" "))
+}
+
+/// What competitors of all mappings changed.
+fn competitors(summary: &Summary) -> Option<String> {
+    let mut parts = Vec::new();
     let company = || summary.cases.iter().filter(|case| case.competes());
     // A summary of an earlier version has a slowdown of walks whose competitor was dead, too.
     let worst = company()
@@ -105,33 +121,35 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
         .max_by(|a, b| a.0.total_cmp(&b.0));
     match worst {
         Some((slowdown, interval, case)) => parts.push(format!(
-            "beside a competitor ({}) it took up to {} times as long as alone{}",
+            "beside a competitor ({}) a walk took up to {} times as long as alone{}, on {}, {}, locality {}",
             case.compete,
             times(slowdown),
-            interval.map_or_else(|| TOO_FEW_RUNS.into(), within)
+            interval.map_or_else(|| TOO_FEW_RUNS.into(), within),
+            case.mapping,
+            case.access,
+            case.locality
         )),
         None if company().any(|case| case.slowdown_ci95.is_some() && case.beside() > 0) => {
-            parts.push("no competitor is shown to slow it down".to_owned());
+            parts.push("no competitor is shown to slow a walk down".to_owned());
         }
         None => {}
     }
-    let mut alone_after_all: Vec<&str> = company()
-        .filter(|case| case.beside() == 0 && case.competitors.is_some())
-        .map(|case| case.compete.as_str())
-        .collect();
-    alone_after_all.dedup();
-    if !alone_after_all.is_empty() {
-        parts.push(format!(
-            "a competitor ({}) had always ended before the walk began",
-            alone_after_all.join(", ")
-        ));
+    let mut kinds: Vec<&str> = company().map(|case| case.compete.as_str()).collect();
+    kinds.dedup();
+    for kind in kinds {
+        let of_kind = || company().filter(|case| case.compete == kind);
+        let ended = of_kind().filter(|case| case.beside() == 0 && case.competitors.is_some());
+        match (ended.count(), of_kind().count()) {
+            (0, _) => {}
+            (ended, all) if ended == all => parts.push(format!(
+                "a competitor ({kind}) had always ended before the walk began"
+            )),
+            (ended, all) => parts.push(format!(
+                "in {ended} of {all} cases a competitor ({kind}) had always ended before the walk began"
+            )),
+        }
     }
-    let mapping = compared(summary).map(|cases| cases[0].mapping.clone());
-    match (mapping, parts.is_empty()) {
-        (_, true) => None,
-        (Some(mapping), _) => Some(format!("On {mapping}, {}.", parts.join("; "))),
-        (None, _) => Some(capitalised(&parts.join("; ")) + "."),
-    }
+    (!parts.is_empty()).then(|| capitalised(&parts.join("; ")) + ".")
 }
 
 /// ` (95 % interval 1.03 to 1.09)`.
@@ -511,6 +529,9 @@ mod tests {
         let beside = |passes, interval| {
             let mut summary = Summary::new("mmap", "native");
             summary.cases.push(Case {
+                mapping: "SHARED file".into(),
+                access: "random".into(),
+                locality: 16,
                 compete: "fork".into(),
                 competitors: Some(vec![Competitor {
                     passes,
@@ -529,12 +550,52 @@ mod tests {
         );
         assert_eq!(
             finding(Some([0.9, 1.5])),
-            "No competitor is shown to slow it down."
+            "No competitor is shown to slow a walk down."
         );
         assert!(finding(Some([1.1, 1.5])).contains("(fork)"));
         assert_eq!(
             finding(None),
-            "Beside a competitor (fork) it took up to 1.20 times as long as alone (too few runs for an interval)."
+            "Beside a competitor (fork) a walk took up to 1.20 times as long as alone (too few runs for an interval), on \
+             SHARED file, random, locality 16."
+        );
+    }
+
+    #[test]
+    fn a_competitors_effect_is_that_of_the_mapping_which_had_it() {
+        let mut summary = Summary::new("mmap", "native");
+        let mappings = ["PRIVATE|ANONYMOUS", "SHARED|ANONYMOUS"];
+        for mapping in mappings {
+            for access in ["random", "sequential"] {
+                summary.cases.push(Case {
+                    mapping: mapping.into(),
+                    access: access.into(),
+                    compete: "none".into(),
+                    locality: 1,
+                    ..walk(99.0, 101.0)
+                });
+            }
+        }
+        for (mapping, slowdown, passes) in [(mappings[0], 5.67, 1), (mappings[1], 1.01, 0)] {
+            summary.cases.push(Case {
+                mapping: mapping.into(),
+                access: "random".into(),
+                compete: "fork".into(),
+                locality: 1,
+                competitors: Some(vec![Competitor {
+                    passes,
+                    ..Competitor::default()
+                }]),
+                slowdown: Some(slowdown),
+                slowdown_ci95: Some([slowdown, slowdown]),
+                ..walk(99.0, 101.0)
+            });
+        }
+        assert_eq!(
+            finding(&summary).unwrap(),
+            "On SHARED|ANONYMOUS, the walk is not shown to take longer in either order (95 % interval 0.98 to 1.02). \
+             Beside a competitor (fork) a walk took up to 5.67 times as long as alone (95 % interval 5.67 to 5.67), on \
+             PRIVATE|ANONYMOUS, random, locality 1; in 1 of 2 cases a competitor (fork) had always ended before the walk \
+             began."
         );
     }
 
