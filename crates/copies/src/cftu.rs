@@ -260,6 +260,12 @@ impl Copy {
         self.0.end_ns
     }
 
+    /// True once it was made; a request that a signal or an error ends leaves the rest unmade.
+    #[must_use]
+    pub fn is_made(&self) -> bool {
+        self.0.end_ns > 0
+    }
+
     /// Its duration.
     #[must_use]
     pub fn elapsed_ns(&self) -> u64 {

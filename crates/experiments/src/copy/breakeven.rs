@@ -209,25 +209,22 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
                 bytes: size,
             };
             let both = [one(Engine::Cpu), one(config.engine)];
-            let mut found = Vec::new();
+            let mut own = [Own::default(), Own::default()];
             let pinned = Pinned::to(config.cpu)?;
-            let own = both.map(|one| own_times(one, config.repeat, session.as_mut(), interrupt));
+            let mut outcome = both.iter().zip(&mut own).try_for_each(|(one, own)| {
+                own.measure(*one, config.repeat, session.as_mut(), interrupt)
+            });
             drop(pinned);
             let [cpu, dma] = own;
-            let (cpu, dma) = (cpu?, dma?);
             let share = dma.moved.engine_share();
-            found.push((Answer::Latency, [cpu.times, dma.times], share));
-            found.push((Answer::CpuTime, [cpu.cpu_times, dma.cpu_times], share));
-            if let Some(victim) = &mut victim {
-                let pinned = Pinned::to(config.victim_cpu)?;
-                let mut victims = |one| {
-                    let work = || victim_times(victim, config.victim_repeat, interrupt);
-                    beside(one, config.cpu, session.as_mut(), interrupt, work)
-                };
-                let (cpu, _) = victims(both[0])?;
-                let (dma, made) = victims(both[1])?;
-                drop(pinned);
-                found.push((Answer::Slowdown, [cpu, dma], made.moved.engine_share()));
+            let mut found = vec![
+                (Answer::Latency, [cpu.times, dma.times], share),
+                (Answer::CpuTime, [cpu.cpu_times, dma.cpu_times], share),
+            ];
+            if let (Ok(()), Some(victim)) = (&outcome, &mut victim) {
+                let mut beside = Beside::default();
+                outcome = beside.measure(config, both, victim, session.as_mut(), interrupt);
+                found.push((Answer::Slowdown, beside.times, beside.engine_share));
             }
             for (answer, times, share) in found {
                 let name = format!("{answer}, {operation}, {}", bytes_text(size));
@@ -240,6 +237,8 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
                 });
             }
             folder.flush()?;
+            // What was measured before an interrupt is written, too.
+            outcome?;
         }
     }
     steps.end();
@@ -299,36 +298,75 @@ struct Own {
     moved: Moved,
 }
 
-fn own_times(
-    one: Repeated,
-    count: u32,
-    session: &mut dyn Session,
-    interrupt: &Interrupt,
-) -> Result<Own, Error> {
-    let mut own = Own::default();
-    for round in 0..ROUNDS {
-        // If the count does not divide evenly, the first rounds make one copy more.
-        let in_a_round = count / ROUNDS + u32::from(round < count % ROUNDS);
-        let in_a_round = usize::try_from(in_a_round).unwrap_or(1);
-        let mut copies = one.operation.copies(one.engine, one.bytes, in_a_round);
-        let before = clock::thread_cpu_ns();
-        copy(session, &mut copies, interrupt)?;
-        let spent = clock::thread_cpu_ns() - before;
-        let times = copies.iter().map(|copy: &Copy| copy.elapsed_ns() as f64);
-        own.times.extend(times);
-        own.cpu_times.push(spent as f64 / in_a_round as f64);
-        own.moved.add(&copies);
+impl Own {
+    /// Makes the copies; those before an error are kept.
+    fn measure(
+        &mut self,
+        one: Repeated,
+        count: u32,
+        session: &mut dyn Session,
+        interrupt: &Interrupt,
+    ) -> Result<(), Error> {
+        for round in 0..ROUNDS {
+            // If the count does not divide evenly, the first rounds make one copy more.
+            let in_a_round = count / ROUNDS + u32::from(round < count % ROUNDS);
+            let in_a_round = usize::try_from(in_a_round).unwrap_or(1);
+            let mut copies = one.operation.copies(one.engine, one.bytes, in_a_round);
+            let before = clock::thread_cpu_ns();
+            let outcome = copy(session, &mut copies, interrupt);
+            let spent = clock::thread_cpu_ns() - before;
+            copies.retain(Copy::is_made);
+            let times = copies.iter().map(|copy: &Copy| copy.elapsed_ns() as f64);
+            self.times.extend(times);
+            self.moved.add(&copies);
+            outcome?;
+            self.cpu_times.push(spent as f64 / in_a_round as f64);
+        }
+        Ok(())
     }
-    Ok(own)
 }
 
-fn victim_times(victim: &mut Victim, runs: u32, interrupt: &Interrupt) -> Result<Vec<f64>, Error> {
-    let once = |_| {
+/// The victim beside the copies.
+#[derive(Default)]
+struct Beside {
+    /// Each run's time, ns, beside the CPU's copies and beside the engine's.
+    times: [Vec<f64>; 2],
+    /// The engine's share of the bytes that it was asked to copy.
+    engine_share: f64,
+}
+
+impl Beside {
+    /// Runs the victim beside both; the runs before an error are kept.
+    fn measure(
+        &mut self,
+        config: &Config,
+        both: [Repeated; 2],
+        victim: &mut Victim,
+        session: &mut dyn Session,
+        interrupt: &Interrupt,
+    ) -> Result<(), Error> {
+        let _pinned = Pinned::to(config.victim_cpu)?;
+        for (one, times) in both.into_iter().zip(&mut self.times) {
+            let work = || victim_times(victim, config.victim_repeat, interrupt, times);
+            let ((), made) = beside(one, config.cpu, session, interrupt, work)?;
+            self.engine_share = made.moved.engine_share();
+        }
+        Ok(())
+    }
+}
+
+fn victim_times(
+    victim: &mut Victim,
+    runs: u32,
+    interrupt: &Interrupt,
+    times: &mut Vec<f64>,
+) -> Result<(), Error> {
+    for _ in 0..runs {
         interrupt.check()?;
         let [begin_ns, end_ns] = victim.run()?;
-        Ok(end_ns.saturating_sub(begin_ns) as f64)
-    };
-    (0..runs).map(once).collect()
+        times.push(end_ns.saturating_sub(begin_ns) as f64);
+    }
+    Ok(())
 }
 
 /// Raw samples of one case; the role is the engine that copied.
@@ -520,9 +558,42 @@ mod tests {
             engine: Engine::DmaShared,
             bytes: 64,
         };
-        let own = own_times(one, 19, session.as_mut(), &Interrupt::default()).unwrap();
+        let mut own = Own::default();
+        own.measure(one, 19, session.as_mut(), &Interrupt::default())
+            .unwrap();
         assert_eq!((own.times.len(), own.cpu_times.len()), (19, 10));
         assert!((own.moved.engine_share() - 1.0).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn an_interrupt_keeps_what_was_measured_before_it() {
+        let cpus: Vec<usize> = affinity::get().unwrap().iter().collect();
+        let [cpu, victim_cpu, ..] = cpus[..] else {
+            eprintln!("skipped: one CPU runs no two things at once");
+            return;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("run");
+        let config = Config {
+            device: cftu::NULL.into(),
+            sizes: vec![64],
+            operation: vec![Operation::To],
+            repeat: 10,
+            victim: "susan_corners_small".into(),
+            victim_repeat: 2,
+            cpu,
+            victim_cpu,
+            ..Config::default()
+        };
+        // Each copy of its own round has two checks: the CPU's third copy is the last.
+        let interrupt = Interrupt::after_checks(5);
+        let ended = run(&config, RunRequest::to(&out, &interrupt, &mut ()));
+        assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
+        let samples = out.with_extension("partial").join("samples.csv");
+        let rows = memwarden_run::read_samples(&samples).unwrap();
+        let of = |metric: &str| rows.iter().filter(|row| row.metric == metric).count();
+        assert_eq!((of("time_ns"), of("cpu_time_ns")), (3, 2));
+        assert!(rows.iter().all(|row| row.role == "cpu"));
     }
 
     #[test]

@@ -150,8 +150,11 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
                     steps.next(&title);
                     let count = usize::try_from(config.repeat).unwrap_or(usize::MAX);
                     let mut copies = operation.copies(engine, size, count);
-                    copy(session.as_mut(), &mut copies, interrupt)?;
+                    let outcome = copy(session.as_mut(), &mut copies, interrupt);
+                    copies.retain(Copy::is_made);
                     folder.append_all(&samples(&name, &copies, base_ns))?;
+                    // The copies before an interrupt are written, too.
+                    outcome?;
                     let case = case(name, &copies, operation, engine, load);
                     summary.cases.push(case);
                 }
@@ -293,6 +296,27 @@ mod tests {
         let times: Vec<u64> = run.samples.iter().filter_map(|s| s.t_ns).collect();
         assert!(times.is_sorted(), "one thread copies");
         assert!(summary.notes[0].starts_with("No kernel was involved"));
+    }
+
+    #[test]
+    fn an_interrupt_keeps_the_copies_before_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("run");
+        let batch = u32::try_from(cftu::MAX_BATCH).unwrap();
+        let config = Config {
+            engine: vec![Engine::Cpu],
+            operation: vec![Operation::To],
+            sizes: vec![1],
+            repeat: batch + 1,
+            ..small()
+        };
+        let interrupt = Interrupt::after_checks(1);
+        let ended = run(&config, RunRequest::to(&out, &interrupt, &mut ()));
+        assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
+        let samples = out.with_extension("partial").join("samples.csv");
+        let rows = memwarden_run::read_samples(&samples).unwrap();
+        assert_eq!(rows.len(), cftu::MAX_BATCH, "one request of two");
+        assert!(rows.iter().all(|row| row.t_ns.is_some()));
     }
 
     #[test]
