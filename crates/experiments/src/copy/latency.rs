@@ -16,7 +16,7 @@ use super::{
 };
 use crate::pinned::Pinned;
 use crate::request::finished;
-use crate::settings::{check_sizes, check_within, not_empty, not_twice};
+use crate::settings::{check_sizes, check_within, not_empty, not_twice, usable, usable_or_first};
 use crate::{Error, RunRequest, Settings};
 
 /// The default largest size: 32 MiB.
@@ -77,6 +77,15 @@ impl Settings for Config {
     const COMMAND: &str = "copy latency";
 
     const RENAMED: &[(&str, &str)] = &[("count", "repeat")];
+
+    /// The CPU is one on which this process may run.
+    fn for_native() -> Result<Self, Error> {
+        let config = Self::default();
+        Ok(Self {
+            cpu: usable_or_first(config.cpu, &usable()?),
+            ..config
+        })
+    }
 
     /// The settings for the emulated machine: it has no caches to flush, and a copy of 32 MiB takes long.
     fn for_lab() -> Self {
@@ -358,6 +367,12 @@ mod tests {
         let back = settings::tests::read(&config.to_toml().unwrap(), &Config::default()).unwrap();
         assert_eq!(back, config);
         assert_eq!(Config::default().sizes.len(), 26);
+    }
+
+    #[test]
+    fn the_default_cpu_is_one_that_this_process_may_use() {
+        let config = Config::for_native().unwrap();
+        assert!(usable().unwrap().contains(config.cpu));
     }
 
     #[test]
