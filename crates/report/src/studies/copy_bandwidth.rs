@@ -8,9 +8,7 @@ use memwarden_run::{Metric, title};
 use super::copy::engine_text;
 use crate::Table;
 use crate::by_size::{self, texts};
-use crate::number::{
-    NOT_MEASURED, bytes, count, figure, interval, optional, optional_percent, percent,
-};
+use crate::number::{NOT_MEASURED, count, figure, interval, optional, optional_percent, percent};
 
 pub(crate) const QUESTION: &str = "Every CPU copies at once between user and kernel memory, with its own instructions or \
     with the DMA channels. What is the total bandwidth by size, and which share does each channel get under each \
@@ -53,7 +51,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     }
     let mut text = format!(
         "All CPUs together copied, in pieces of {} {}, {}",
-        bytes(last),
+        title::size(last),
         operation_text(operation),
         parts.join(", ")
     );
@@ -137,7 +135,7 @@ fn threads(summary: &Summary, operation: &str) -> Table {
     let title = format!(
         "Each thread, {}, {}",
         operation_text(operation),
-        bytes(last)
+        title::size(last)
     );
     let mut table = Table::new(title)
         .words("By")
@@ -173,7 +171,7 @@ fn shares(summary: &Summary, operation: &str) -> Table {
     let title = format!(
         "Each channel, {}, {}",
         operation_text(operation),
-        bytes(last)
+        title::size(last)
     );
     let mut table = Table::new(title)
         .words("By")

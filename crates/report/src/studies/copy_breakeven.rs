@@ -6,7 +6,7 @@ use memwarden_run::title::{criterion, operation as operation_text};
 use memwarden_run::{Metric, title};
 
 use crate::Table;
-use crate::number::{NOT_MEASURED, bytes, interval, optional, optional_times};
+use crate::number::{NOT_MEASURED, interval, optional, optional_times};
 
 pub(crate) const QUESTION: &str = "From which size is a copy by the DMA engine better than one by the CPU: in time, in \
     CPU time of the copying thread, and in the slowdown of an application on another CPU?";
@@ -45,7 +45,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
         engine => engine,
     };
     let parts = answers(&summary.whole).map(|(_, by, size, _)| match size {
-        Some(size) => format!("from {} on by {by}", bytes(size)),
+        Some(size) => format!("from {} on by {by}", title::size(size)),
         None => format!("at no size by {by}"),
     });
     Some(format!("{engine} wins {}.", parts.join(", ")))
@@ -62,7 +62,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     for (_, by, size, reason) in answers(&summary.whole) {
         table.row(vec![
             by.into(),
-            size.map_or_else(|| NOT_MEASURED.into(), bytes),
+            size.map_or_else(|| NOT_MEASURED.into(), title::size),
             reason.unwrap_or("-").into(),
         ]);
     }
@@ -143,4 +143,19 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
         .into_iter()
         .filter_map(chart)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_has_all_its_digits() {
+        let mut summary = Summary::new("copy-breakeven", "native");
+        summary.cases.push(Case::default());
+        summary.whole.latency_bytes = Some(4097);
+        let said = finding(&summary).unwrap();
+        assert!(said.contains("from 4097\u{a0}B on"), "{said}");
+        assert_eq!(tables(&summary)[0].rows[0][1], "4097\u{a0}B");
+    }
 }

@@ -9,7 +9,7 @@ use memwarden_run::title::operation as operation_text;
 use super::copy::engine_text;
 use crate::Table;
 use crate::by_size::{self, distinct, texts, with_times};
-use crate::number::{TOO_FEW_RUNS, bytes, optional, time_text};
+use crate::number::{TOO_FEW_RUNS, optional, time_text};
 
 pub(crate) const QUESTION: &str = "Bytes are copied between user memory and a region of kernel memory, by the CPU (as \
     copy_from_user() and copy_to_user() do it) and by a DMA engine. How long does one copy take, by size, and from \
@@ -85,7 +85,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     }
     let mut text = format!(
         "To copy {} {} took {}",
-        bytes(last),
+        title::size(last),
         operation_text(operation),
         parts.join(", ")
     );
@@ -107,7 +107,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
             matches!((bounds(engine), bounds("cpu")), (Some([_, dma]), Some([cpu, _])) if dma < cpu)
         };
         text += &match sizes.iter().rev().take_while(wins).last() {
-            Some(first) => format!("; {engine} is faster from {} on", bytes(*first)),
+            Some(first) => format!("; {engine} is faster from {} on", title::size(*first)),
             None => {
                 let few = few(engine, last) || few("cpu", last);
                 let remark = if few { TOO_FEW_RUNS } else { "" };

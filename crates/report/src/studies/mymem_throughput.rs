@@ -7,7 +7,7 @@ use memwarden_run::title;
 use super::mymem::{listed, place};
 use crate::Table;
 use crate::by_size::{self, texts, with_times};
-use crate::number::{bytes, counted, optional, time_text};
+use crate::number::{counted, optional, time_text};
 
 pub(crate) const QUESTION: &str = "Bytes are written to a memory device and read back. How long does a call take, by \
     size: on the device in C, on the one in Rust, and inside the kernel, without system calls?";
@@ -46,11 +46,11 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let (first, last) = (*sizes.first()?, *sizes.last()?);
     let mut text = format!(
         "To write and to read {} took {}",
-        bytes(first),
+        title::size(first),
         of_size(first)?
     );
     if last > first {
-        text += &format!("; {} took {}", bytes(last), of_size(last)?);
+        text += &format!("; {} took {}", title::size(last), of_size(last)?);
     }
     Some(text + " (medians).")
 }
