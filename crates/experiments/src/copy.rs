@@ -23,7 +23,7 @@ use memwarden_platform::free_memory::{self, FreeMemory};
 use memwarden_platform::names::unknown;
 use memwarden_platform::units::{Time, size_text};
 use memwarden_platform::{Root, cpus};
-use memwarden_run::studies::Device;
+use memwarden_run::studies::{Device, is_the_engines};
 use memwarden_run::{Summary, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -453,14 +453,6 @@ impl Moved {
     fn engine_share(self) -> f64 {
         self.by_engine as f64 / self.bytes.max(1) as f64
     }
-}
-
-/// From this share on a copy counts as the engine's; below it the CPU copied a part.
-const ENGINES: f64 = 0.995;
-
-/// True if the engine did the work of the case, judged by its share of the bytes.
-fn is_the_engines(share: Option<f64>) -> bool {
-    share.is_none_or(|share| share >= ENGINES)
 }
 
 /// Lists the cases of an engine in which the CPU copied a part, with their shares.

@@ -46,6 +46,14 @@ pub struct Traffic {
     pub memory_power_mw: Option<f64>,
 }
 
+/// From this share on a copy counts as the engine's; below it the CPU copied a part.
+const ENGINES: f64 = 0.995;
+
+/// True if the engine did the work of the case, judged by its share of the bytes.
+pub fn is_the_engines(share: Option<f64>) -> bool {
+    share.is_none_or(|share| share >= ENGINES)
+}
+
 /// Optional figures of a case: present if the case has `key`, and then all of them must match. (serde's own `Option` of
 /// flattened figures treats a mismatch as absence.)
 fn if_there<'de, D, T>(key: &str, deserializer: D) -> Result<Option<T>, D::Error>

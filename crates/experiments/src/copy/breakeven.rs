@@ -11,6 +11,7 @@ use memwarden_platform::names::unknown;
 use memwarden_platform::{Root, affinity, clock, topology};
 use memwarden_run::statistics::{Ratio, ratio_of_medians};
 use memwarden_run::studies::copy_breakeven::{Case, NAME, Summary, Whole};
+use memwarden_run::studies::is_the_engines;
 use memwarden_run::{Metric, Sample, title};
 use memwarden_workloads::automotive::Application;
 use schemars::JsonSchema;
@@ -19,10 +20,7 @@ use strum::{Display, EnumString, VariantArray};
 
 use super::copier::{Repeated, beside};
 use super::victim::Victim;
-use super::{
-    Bench, Engine, Moved, Operation, Policies, bytes_text, copy, is_the_engines, note_cpu_parts,
-    powers,
-};
+use super::{Bench, Engine, Moved, Operation, Policies, bytes_text, copy, note_cpu_parts, powers};
 use crate::pinned::Pinned;
 use crate::request::finished;
 use crate::settings::{

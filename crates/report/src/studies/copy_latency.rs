@@ -3,6 +3,7 @@
 
 use memwarden_run::statistics::FEWEST_FOR_RATIO;
 use memwarden_run::studies::copy_latency::{Case, Summary};
+use memwarden_run::studies::is_the_engines;
 use memwarden_run::title;
 use memwarden_run::title::operation as operation_text;
 
@@ -60,15 +61,16 @@ fn find<'a>(
 }
 
 /// For the first operation and load: the time at the largest size by each engine, and the size from which the best
-/// engine wins. An engine wins where the intervals of the medians don't overlap, with as many copies on each side as a
-/// ratio needs.
+/// engine wins. An engine wins where it made the copies and the intervals of the medians don't overlap, with as many
+/// copies on each side as a ratio needs.
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let operation = *operations(summary).first()?;
     let load = *loads(summary).first()?;
     let sizes = sizes(summary);
-    let time = |engine: &str, size: u64| {
-        let case = find(summary, operation, Series { engine, load }, size)?;
-        case.time.as_ref()
+    let case = |engine: &str, size: u64| find(summary, operation, Series { engine, load }, size);
+    let time = |engine: &str, size: u64| case(engine, size)?.time.as_ref();
+    let by_itself = |engine: &str, size: u64| {
+        engine == "cpu" || is_the_engines(case(engine, size).and_then(|case| case.engine_share))
     };
     let median = |engine: &str, size: u64| time(engine, size)?.median;
     let last = *sizes.last()?;
@@ -77,7 +79,15 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
         .iter()
         .filter_map(|engine| {
             let ns = median(engine, last)?;
-            Some(format!("{} by {}", time_text(ns), engine_text(engine)))
+            let remark = match by_itself(engine, last) {
+                true => "",
+                false => " (the CPU copied a part)",
+            };
+            Some(format!(
+                "{} by {}{remark}",
+                time_text(ns),
+                engine_text(engine)
+            ))
         })
         .collect();
     if parts.is_empty() {
@@ -93,7 +103,10 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
         .iter()
         .filter(|engine| **engine != "cpu")
         .filter_map(|engine| Some((*engine, median(engine, last)?)))
-        .min_by(|a, b| a.1.total_cmp(&b.1));
+        .min_by(|a, b| {
+            let shared = |engine: &str| !by_itself(engine, last);
+            shared(a.0).cmp(&shared(b.0)).then(a.1.total_cmp(&b.1))
+        });
     if let (Some((engine, _)), true) = (best, engines.contains(&"cpu")) {
         // From the largest size down, while the engine is faster.
         let few = |engine: &str, size: u64| {
@@ -104,7 +117,8 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
                 let time = time(engine, **size).filter(|_| !few(engine, **size))?;
                 time.median_ci95
             };
-            matches!((bounds(engine), bounds("cpu")), (Some([_, dma]), Some([cpu, _])) if dma < cpu)
+            by_itself(engine, **size)
+                && matches!((bounds(engine), bounds("cpu")), (Some([_, dma]), Some([cpu, _])) if dma < cpu)
         };
         text += &match sizes.iter().rev().take_while(wins).last() {
             Some(first) => format!("; {engine} is faster from {} on", title::size(*first)),
@@ -256,5 +270,61 @@ mod charts {
             y: at? / 1000.0,
             interval: ends.map(|ends| ends.map(|ns| ns / 1000.0)),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memwarden_run::Metric;
+
+    use super::*;
+
+    fn summary(shares: [f64; 2]) -> Summary {
+        let mut summary = Summary::new("copy-latency", "native");
+        for (size, share) in [4096, 4097].into_iter().zip(shares) {
+            for (engine, share, ns) in [
+                ("cpu", 0.0, 2000.0),
+                ("dma-shared", share, 1000.0),
+                ("dma-exclusive", 1.0, 3000.0),
+            ] {
+                summary.cases.push(Case {
+                    size_bytes: size,
+                    time: Some(Metric::from_samples("time_ns", &[ns; 5])),
+                    engine_share: Some(share),
+                    operation: "to".into(),
+                    engine: engine.into(),
+                    load: "idle".into(),
+                    ..Case::default()
+                });
+            }
+        }
+        summary
+    }
+
+    #[test]
+    fn what_the_cpu_copied_is_no_win_of_the_engine() {
+        let said = |shares| finding(&summary(shares)).unwrap().replace('\u{a0}', " ");
+        let times = |remark: &str| {
+            format!(
+                "To copy 4097 B to user memory took 2000 ns by the CPU, 1000 ns by dma-shared{remark}, 3000 ns by \
+                 dma-exclusive; "
+            )
+        };
+        let all = said([1.0, 1.0]);
+        assert_eq!(
+            all,
+            times("") + "dma-shared is faster from 4 KiB on (medians)."
+        );
+        let one = said([0.5, 1.0]);
+        assert_eq!(
+            one,
+            times("") + "dma-shared is faster from 4097 B on (medians)."
+        );
+        let none = said([1.0, 0.5]);
+        assert_eq!(
+            none,
+            times(" (the CPU copied a part)")
+                + "dma-exclusive is not shown to be faster there (medians)."
+        );
     }
 }
