@@ -169,6 +169,28 @@ pub fn ratio_of_medians(over: &[f64], under: &[f64]) -> Ratio {
     }
 }
 
+/// The 95 % interval of a ratio, widened for one claim on the largest of `of` ratios: without any effect, one of them
+/// excludes 1 in 5 % of all runs at most (Bonferroni's correction). The distances of its ends from the ratio are, as
+/// logarithms, those of the 95 % interval times the ratio of the normal distribution's quantiles; with few samples a
+/// bootstrap interval is too short, and so is this one.
+pub fn widened(ratio: f64, [low, high]: [f64; 2], of: usize) -> [f64; 2] {
+    if of < 2 || low <= 0.0 {
+        return [low, high];
+    }
+    let factor = upper_quantile(0.025 / of as f64) / upper_quantile(0.025);
+    let wider = |end: f64| ratio * (end / ratio).powf(factor);
+    [wider(low).min(low), wider(high).max(high)]
+}
+
+/// The number that a standard normal one exceeds with the probability `p` below one half; off by less than 0.00045.
+/// Formula 26.2.23 of M. Abramowitz and I. A. Stegun, Handbook of Mathematical Functions, 1964.
+fn upper_quantile(p: f64) -> f64 {
+    let t = (-2.0 * p.ln()).sqrt();
+    let over = 2.515_517 + t * (0.802_853 + t * 0.010_328);
+    let under = 1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308));
+    t - over / under
+}
+
 /// 95 % interval of the probability of a hit, from trials in the order in which they were made; `None` without a trial.
 /// Trials that are all hits, or of which none is, count as independent, since nothing shows their dependence.
 ///

@@ -2,6 +2,7 @@
 //! Slowdown of an application by the copies of another CPU.
 
 use memwarden_run::Metric;
+use memwarden_run::statistics::widened;
 use memwarden_run::studies::copy_pollution::{Case, Summary};
 use memwarden_run::title::sized;
 
@@ -20,37 +21,57 @@ fn find<'a>(summary: &'a Summary, application: &str, system: &str, pair: &str) -
     })
 }
 
-/// The largest slowdown of each system that its runs show.
+/// The largest slowdown of each system that its runs show, and how many cases became faster. Each interval is widened
+/// for the number of cases: of many without an effect, some exclude 1 by chance.
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
+    let with_interval = |case: &&Case| case.slowdown.and(case.slowdown_ci95).is_some();
+    let all = summary.cases.iter().filter(with_interval).count();
+    let widened = |case: &Case| Some(widened(case.slowdown?, case.slowdown_ci95?, all));
     let part = |system: &str, copies: &str| {
         let cases = summary.cases.iter();
         let measured = cases
             .filter(|case| case.system == system)
-            .filter_map(|case| Some((case.slowdown?, case)));
+            .filter_map(|case| Some((case.slowdown?, widened(case), case)));
         let measured: Vec<_> = measured.collect();
-        let shown = measured.iter().filter(|(slowdown, case)| {
-            *slowdown > 1.0 && case.slowdown_ci95.is_none_or(|[low, _]| low > 1.0)
+        let shown = measured.iter().filter(|(slowdown, widened, _)| {
+            *slowdown > 1.0 && widened.is_none_or(|[low, _]| low > 1.0)
         });
-        let Some((slowdown, case)) = shown.max_by(|a, b| a.0.total_cmp(&b.0)) else {
+        let Some((slowdown, widened, case)) = shown.max_by(|a, b| a.0.total_cmp(&b.0)) else {
             let none = format!("no application was shown to take longer beside {copies} copies");
             return (!measured.is_empty()).then_some(none);
         };
-        let interval = match case.slowdown_ci95 {
-            Some([low, high]) => format!("95 % interval {} to {}; ", times(low), times(high)),
+        let which = format!("{}, {}", case.application, sized(case.pair.as_ref()?));
+        if widened.is_some_and(|[_, high]| times(high) == "1.00") {
+            return Some(format!(
+                "an application took longer beside {copies} copies, but by less than 0.5 % ({which})"
+            ));
+        }
+        let interval = match widened {
+            Some([low, high]) => format!("95 % interval {} to {}; ", times(*low), times(*high)),
             None => "too few runs for an interval; ".to_owned(),
         };
         Some(format!(
-            "an application took up to {} times the time beside {copies} copies ({interval}{}, {})",
+            "an application took up to {} times the time beside {copies} copies ({interval}{which})",
             times(*slowdown),
-            case.application,
-            sized(case.pair.as_ref()?)
         ))
     };
     let parts = [part("cpu", "the CPU's"), part("dma", "the engine's")];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let faster = summary.cases.iter().filter_map(widened);
+    let faster = faster
+        .filter(|[low, high]| *high < 1.0 && times(*low) != "1.00")
+        .count();
+    let faster = match faster {
+        0 => String::new(),
+        faster => format!(" In {faster} of {all} cases the application took less time."),
+    };
+    let remark = match all {
+        0 | 1 => String::new(),
+        all => format!("; intervals are widened for {all} cases"),
+    };
     (!parts.is_empty()).then(|| {
         format!(
-            "{} (medians, over those without copies).",
+            "{} (medians, over those without copies{remark}).{faster}",
             capitalised(&parts.join(", and "))
         )
     })
@@ -181,5 +202,55 @@ mod charts {
                 )
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(ratios: &[(f64, [f64; 2])]) -> String {
+        let mut summary = Summary::new("copy-pollution", "native");
+        for (slowdown, interval) in ratios {
+            summary.cases.push(Case {
+                application: "susan".into(),
+                system: "cpu".into(),
+                pair: Some("to:16".into()),
+                slowdown: Some(*slowdown),
+                slowdown_ci95: Some(*interval),
+                ..Case::default()
+            });
+        }
+        finding(&summary).unwrap().replace('\u{a0}', " ")
+    }
+
+    #[test]
+    fn a_slowdown_must_exceed_what_so_many_cases_have_by_chance() {
+        let chance = (1.02, [1.004, 1.036]);
+        let mut many = vec![chance];
+        assert_eq!(
+            said(&many),
+            "An application took up to 1.02 times the time beside the CPU's copies (95 % interval 1.00 to 1.04; susan, to \
+             user memory, 16 B) (medians, over those without copies)."
+        );
+        many.extend([(1.0, [0.99, 1.01]); 65]);
+        assert_eq!(
+            said(&many),
+            "No application was shown to take longer beside the CPU's copies (medians, over those without copies; \
+             intervals are widened for 66 cases)."
+        );
+        many.push((2.0, [1.9, 2.1]));
+        assert!(said(&many).starts_with("An application took up to 2.00 times the time"));
+    }
+
+    #[test]
+    fn small_and_negative_effects_are_said_to_be_such() {
+        assert!(said(&[(1.003, [1.002, 1.004])]).starts_with(
+            "An application took longer beside the CPU's copies, but by less than 0.5 % (susan,"
+        ));
+        assert!(
+            said(&[(0.8, [0.79, 0.81])])
+                .ends_with(" In 1 of 1 cases the application took less time.")
+        );
     }
 }

@@ -5,7 +5,7 @@
 mod charts;
 
 use memwarden_run::Metric;
-use memwarden_run::statistics::FEWEST_FOR_RATIO;
+use memwarden_run::statistics::{FEWEST_FOR_RATIO, widened};
 use memwarden_run::studies::mmap::{Case, CountedBy, Summary};
 
 use crate::Table;
@@ -114,22 +114,43 @@ fn competitors(summary: &Summary) -> Option<String> {
     let mut parts = Vec::new();
     let company = || summary.cases.iter().filter(|case| case.competes());
     // A summary of an earlier version has a slowdown of walks whose competitor was dead, too.
-    let worst = company()
-        .filter(|case| case.beside() > 0)
-        .filter_map(|case| Some((case.slowdown?, case.slowdown_ci95, case)))
+    let beside = || company().filter(|case| case.beside() > 0);
+    // Of many cases without an effect, some exclude 1 by chance.
+    let all = beside().filter(|case| case.slowdown_ci95.is_some()).count();
+    let worst = beside()
+        .filter_map(|case| {
+            let slowdown = case.slowdown?;
+            let interval = case.slowdown_ci95.map(|ends| widened(slowdown, ends, all));
+            Some((slowdown, interval, case))
+        })
         .filter(|(_, interval, _)| interval.is_none_or(|[low, _]| low > 1.0))
         .max_by(|a, b| a.0.total_cmp(&b.0));
+    let many = match all {
+        0 | 1 => String::new(),
+        all => format!(", widened for {all} cases"),
+    };
     match worst {
+        Some((_, Some([_, high]), case)) if times(high) == "1.00" => parts.push(format!(
+            "beside a competitor ({}) a walk took longer than alone, but by less than 0.5 %",
+            case.compete
+        )),
         Some((slowdown, interval, case)) => parts.push(format!(
             "beside a competitor ({}) a walk took up to {} times as long as alone{}, on {}, {}, locality {}",
             case.compete,
             times(slowdown),
-            interval.map_or_else(|| TOO_FEW_RUNS.into(), within),
+            interval.map_or_else(
+                || TOO_FEW_RUNS.into(),
+                |[low, high]| format!(
+                    " (95 % interval {} to {}{many})",
+                    times(low),
+                    times(high)
+                )
+            ),
             case.mapping,
             case.access,
             case.locality
         )),
-        None if company().any(|case| case.slowdown_ci95.is_some() && case.beside() > 0) => {
+        None if all > 0 => {
             parts.push("no competitor is shown to slow a walk down".to_owned());
         }
         None => {}
