@@ -471,7 +471,10 @@ fn an_engine_is_faster_only_if_enough_copies_show_it() {
 
 #[test]
 fn a_ratio_of_three_runs_says_that_they_are_few() {
-    for (runs, remark) in [(3, " (too few runs for an interval)"), (5, "")] {
+    for (runs, remark) in [
+        (3, " (too few runs for an interval)"),
+        (5, " (95 % interval 3.00 to 3.00)"),
+    ] {
         let mut summary = saved("mmap-reclaim").summary;
         for (case, faults) in summary.cases.iter_mut().zip([2.0, 6.0]) {
             let faults = Metric::from_samples("hot_major_faults", &vec![faults; runs]);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use memwarden_platform::memory_group::MemoryGroup;
 use memwarden_platform::swap::{self, Swap};
 use memwarden_platform::{Root, clock};
+use memwarden_run::statistics::{Ratio, ratio_of_medians};
 use memwarden_run::studies::mmap_reclaim::{Case, NAME, Summary, Whole};
 use memwarden_run::{Metric, Sample};
 use memwarden_workloads::in_use::{self, Outcome, Running};
@@ -207,7 +208,12 @@ pub fn run(config: &Config, request: RunRequest) -> Result<(PathBuf, Summary), E
     for (value, outcomes) in (0..).zip(&outcomes) {
         summary.cases.push(case(config, value, outcomes));
     }
-    summary.whole.clock_base_ns = base_ns;
+    let ratio = ratio(&outcomes);
+    summary.whole = Whole {
+        clock_base_ns: base_ns,
+        hot_ratio: ratio.ratio,
+        hot_ratio_ci95: ratio.ci95,
+    };
     summary.note(
         "A major fault is a page that had to be read back from the swap. The passes before the counted ones warm up.",
     );
@@ -258,6 +264,15 @@ fn samples(value: u8, repeat: u32, outcome: &Outcome, at_ns: u64) -> Vec<Sample>
     ]
 }
 
+/// The major faults on pages in use with the switch on, over those with it off.
+fn ratio([off, on]: &[Vec<Outcome>; 2]) -> Ratio {
+    let faults = |outcomes: &[Outcome]| -> Vec<f64> {
+        let all = outcomes.iter();
+        all.map(|one| one.hot_major_faults as f64).collect()
+    };
+    ratio_of_medians(&faults(on), &faults(off))
+}
+
 fn case(config: &Config, value: u8, outcomes: &[Outcome]) -> Case {
     let metric = |name: &str, of: fn(&Outcome) -> f64| {
         let values: Vec<f64> = outcomes.iter().map(of).collect();
@@ -295,6 +310,20 @@ mod tests {
                 settings::tests::read(&config.to_toml().unwrap(), &Config::default()).unwrap();
             assert_eq!(back, config);
         }
+    }
+
+    #[test]
+    fn the_ratio_is_of_the_switch_on_to_off() {
+        let runs = |faults: u64| {
+            let one = Outcome {
+                hot_major_faults: faults,
+                ..Outcome::default()
+            };
+            vec![one; 5]
+        };
+        let ratio = ratio(&[runs(10), runs(30)]);
+        assert_eq!((ratio.ratio, ratio.ci95), (Some(3.0), Some([3.0, 3.0])));
+        assert_eq!(super::ratio(&[runs(0), runs(30)]).ratio, None);
     }
 
     #[test]

@@ -12,23 +12,43 @@ pub(crate) const QUESTION: &str = "Some pages are in use while others stream thr
     How often must the pages in use be read back, when the kernel gives pages in use a second chance \
     (vm.reclaim_active 0) and when it does not (1)?";
 
-/// Median and number of runs.
-fn faults(summary: &Summary, switch: u8) -> Option<(f64, u64)> {
+fn faults(summary: &Summary, switch: u8) -> Option<&Metric> {
     let with_switch = |case: &&Case| case.reclaim_active == switch;
     let case = summary.cases.iter().find(with_switch)?;
-    let faults = case.hot_major_faults.as_ref()?;
-    Some((faults.median?, faults.samples))
+    case.hot_major_faults.as_ref()
+}
+
+/// The ratio of the switch on to off, with its interval. A summary of an earlier version has none: its interval is then
+/// from the closest ends of the medians' intervals to the farthest, which is wider.
+fn ratio(summary: &Summary, off: &Metric, on: &Metric) -> Option<(f64, Option<[f64; 2]>)> {
+    if let Some(ratio) = summary.whole.hot_ratio {
+        return Some((ratio, summary.whole.hot_ratio_ci95));
+    }
+    let ratio = on.median? / off.median.filter(|off| *off > 0.0)?;
+    let enough = off.samples.min(on.samples) >= FEWEST_FOR_RATIO as u64;
+    let ends = on.median_ci95.zip(off.median_ci95).filter(|_| enough);
+    let ends = ends.map(|(on, off)| [on[0] / off[1], on[1] / off[0]]);
+    Some((ratio, ends.filter(|[_, high]| high.is_finite())))
 }
 
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
-    let ((off, off_runs), (on, on_runs)) = (faults(summary, 0)?, faults(summary, 1)?);
-    let ratio = if off > 0.0 {
-        let few = off_runs.min(on_runs) < FEWEST_FOR_RATIO as u64;
-        let remark = if few { TOO_FEW_RUNS } else { "" };
-        format!(", {} times as often{remark}", times(on / off))
-    } else {
-        String::new()
+    let (off, on) = (faults(summary, 0)?, faults(summary, 1)?);
+    let ratio = match ratio(summary, off, on) {
+        None => String::new(),
+        Some((ratio, None)) => format!(", {} times as often{TOO_FEW_RUNS}", times(ratio)),
+        Some((_, Some([low, high]))) if low <= 1.0 && high >= 1.0 => format!(
+            "; no difference is shown (95 % interval of the ratio {} to {})",
+            times(low),
+            times(high)
+        ),
+        Some((ratio, Some([low, high]))) => format!(
+            ", {} times as often (95 % interval {} to {})",
+            times(ratio),
+            times(low),
+            times(high)
+        ),
     };
+    let (off, on) = (off.median?, on.median?);
     Some(format!(
         "Pages in use were read back {} times with vm.reclaim_active 0, and {} times with 1{ratio} (medians).",
         figure(off),
@@ -145,4 +165,39 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
         "Medians.",
         Chart::Bars(chart),
     )]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_claimed_only_where_its_interval_excludes_1() {
+        let said = |on: f64, interval| {
+            let case = |reclaim_active, faults| Case {
+                reclaim_active,
+                hot_major_faults: Some(Metric::from_samples("hot_major_faults", &[faults; 5])),
+                ..Case::default()
+            };
+            let mut summary = Summary::new("mmap-reclaim", "native");
+            summary.cases = vec![case(0, 10.0), case(1, on)];
+            summary.whole.hot_ratio = Some(on / 10.0);
+            summary.whole.hot_ratio_ci95 = interval;
+            finding(&summary).unwrap()
+        };
+        let begin = "Pages in use were read back 10 times with vm.reclaim_active 0, and";
+        assert_eq!(
+            said(11.0, Some([0.9, 1.3])),
+            format!(
+                "{begin} 11 times with 1; no difference is shown (95 % interval of the ratio 0.90 to 1.30) (medians)."
+            )
+        );
+        assert_eq!(
+            said(30.0, Some([2.8, 3.1])),
+            format!(
+                "{begin} 30 times with 1, 3.00 times as often (95 % interval 2.80 to 3.10) (medians)."
+            )
+        );
+        assert!(said(30.0, None).contains("3.00 times as often (too few runs"));
+    }
 }

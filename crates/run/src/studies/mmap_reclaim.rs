@@ -18,6 +18,10 @@ pub type Summary = crate::Summary<Whole>;
 pub struct Whole {
     /// Origin of the samples' times on the kernel's clock.
     pub clock_base_ns: u64,
+    /// Median of the major faults on pages in use with `vm.reclaim_active` 1 over that with 0; null if that is 0.
+    pub hot_ratio: Option<f64>,
+    /// 95 % confidence interval of the ratio; null with fewer than 5 runs of each.
+    pub hot_ratio_ci95: Option<[f64; 2]>,
 }
 
 impl crate::Whole for Whole {
