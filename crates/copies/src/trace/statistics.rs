@@ -137,10 +137,13 @@ impl SizeStatistics {
         (self.calls > 1).then(|| (self.squares / (self.calls - 1) as f64).sqrt())
     }
 
-    /// A sample of the times, or all if there are few.
+    /// A sample of the times, or all if there are few, in the order of the copies: the intervals of medians need it,
+    /// and a full reservoir keeps no order.
     #[must_use]
-    pub fn sampled(&self) -> &[Sampled] {
-        &self.sampled
+    pub fn sampled(&self) -> Vec<Sampled> {
+        let mut sampled = self.sampled.clone();
+        sampled.sort_by_key(|one| one.before_ns);
+        sampled
     }
 }
 
@@ -412,12 +415,30 @@ mod tests {
         for number in 0..100_000 {
             all.add(&record(number, 64, number));
         }
-        let sampled = all.sizes()[0].1.sampled().to_vec();
+        let sampled = all.sizes()[0].1.sampled();
         let late = sampled
             .iter()
             .filter(|one| one.elapsed_ns >= 50_000)
             .count();
         assert!((RESERVOIR / 4..RESERVOIR * 3 / 4).contains(&late), "{late}");
+    }
+
+    #[test]
+    fn a_sample_is_in_the_order_of_the_copies() {
+        let mut parts = [FunctionStatistics::default(), FunctionStatistics::default()];
+        for number in 0..4000 {
+            parts[usize::from(number % 2 == 0)].add(&record(number, 64 * (number % 3), 7));
+        }
+        let [mut all, second] = parts;
+        let in_order = |size: &SizeStatistics| {
+            let sampled = size.sampled();
+            assert_eq!(sampled.len(), RESERVOIR);
+            sampled.is_sorted_by_key(|one| one.before_ns)
+        };
+        assert!(in_order(all.sizes()[0].1), "one CPU's");
+        all.merge(&second);
+        assert!(in_order(all.sizes()[0].1), "two CPUs'");
+        assert!(in_order(&all.total()), "all sizes");
     }
 
     #[test]
@@ -442,10 +463,8 @@ mod tests {
             assert!((one.unwrap() - other.unwrap()).abs() < 1e-6);
         }
         assert_eq!(sum.sampled().len(), RESERVOIR);
-        let of_first = sum
-            .sampled()
-            .iter()
-            .filter(|one| (one.before_ns - 1000) % 4 != 0);
+        let sampled = sum.sampled();
+        let of_first = sampled.iter().filter(|one| (one.before_ns - 1000) % 4 != 0);
         let share = of_first.count() as f64 / RESERVOIR as f64;
         assert!(
             (0.6..0.9).contains(&share),

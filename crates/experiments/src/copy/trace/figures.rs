@@ -126,11 +126,7 @@ fn time(size: &SizeStatistics) -> Metric {
     }
 }
 
-fn times<'a>(
-    name: &'a str,
-    size: &'a SizeStatistics,
-    base_ns: u64,
-) -> impl Iterator<Item = Sample> + 'a {
+fn times(name: &str, size: &SizeStatistics, base_ns: u64) -> impl Iterator<Item = Sample> {
     (0..).zip(size.sampled()).map(move |(number, one)| {
         Sample::new(name, number, "copy", "time_ns", "ns", one.elapsed_ns as f64)
             .on_cpu(one.cpu)
