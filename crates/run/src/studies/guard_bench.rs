@@ -324,7 +324,10 @@ pub struct Pmu {
     pub cpus: u64,
     /// The guard's period.
     pub period_us: u64,
-    /// The budget of each core, events a period.
+    /// Cycles of a busy core in a nanosecond, measured before; of the first core, if they differ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cycles_per_ns: Option<f64>,
+    /// The budget of each core, events a period: half a period's cycles; of the first core, if they differ.
     pub budget_events: u64,
     /// Periods watched, over all cores.
     pub periods: u64,
@@ -340,6 +343,6 @@ pub struct Pmu {
     pub throttle_latency_ns: Option<Metric>,
     /// Time from the release until the task runs.
     pub release_latency_ns: Option<Metric>,
-    /// Time from the overflow to its interrupt.
+    /// Time from the overflow to its interrupt: the overshoot as time, less the throttle latency.
     pub interrupt_latency_ns: Option<Metric>,
 }
