@@ -150,6 +150,14 @@ impl Subject {
         }
     }
 
+    /// The budgets of [`Part::Alone`].
+    fn budgets(&self) -> &[u64] {
+        match self.pages.as_slice() {
+            [] => &regulated::ALONE,
+            given => given,
+        }
+    }
+
     /// Largest relative difference between used and budgeted events.
     fn accuracy(&self) -> f64 {
         match self.backend {
@@ -157,6 +165,28 @@ impl Subject {
             _ => 0.01,
         }
     }
+}
+
+/// The settings of a run of these parts, whose subjects differ in the regulator only.
+#[must_use]
+pub fn settings<'a>(parts: impl IntoIterator<Item = (Part, &'a Subject)>) -> Settings {
+    let mut settings = Settings::default();
+    let add = |list: &mut Vec<String>, name: String| {
+        if !list.contains(&name) {
+            list.push(name);
+        }
+    };
+    for (part, subject) in parts {
+        add(&mut settings.parts, part.to_string());
+        add(&mut settings.backends, subject.backend.to_string());
+        settings.event = subject.event.name.clone();
+        settings.user_only = subject.event.user_only;
+        settings.faults = subject.budgets().to_vec();
+        settings.hold_s = subject.hold.as_secs_f64();
+        let module = subject.module.as_ref();
+        settings.module = module.map(|path| path.display().to_string());
+    }
+    settings
 }
 
 /// State that every part uses.
@@ -314,12 +344,7 @@ pub fn run(
     request: RunRequest,
 ) -> Result<(PathBuf, Summary), Error> {
     subject.event.check(part)?;
-    let settings = Settings {
-        part: part.to_string(),
-        backend: subject.backend.to_string(),
-        event: subject.event.name.clone(),
-    };
-    let folder = request.begin(NAME, &settings)?;
+    let folder = request.begin(NAME, &settings([(part, subject)]))?;
     let mut bench = Bench {
         subject,
         interrupt: request.interrupt,
@@ -394,6 +419,36 @@ mod tests {
         assert_eq!(of(Figure::Hold(Hold::default()), false), Reached::No);
         assert_eq!(of(overhead(), false), Reached::Compared);
         assert_eq!(of(overhead(), true), Reached::Yes);
+    }
+
+    #[test]
+    fn the_settings_of_a_run_are_all_that_was_chosen() {
+        let subject = |backend| Subject {
+            backend,
+            module: Some("/a/memguard.ko".into()),
+            event: Event::named("armv8", true).unwrap(),
+            pages: Vec::new(),
+            hold: Duration::from_secs(10),
+        };
+        let (module, user) = (subject(Backend::Module), subject(Backend::User));
+        let of_all = settings([
+            (Part::Alone, &module),
+            (Part::Hold, &module),
+            (Part::Hold, &module),
+            (Part::Alone, &user),
+        ]);
+        let expected = Settings {
+            parts: vec!["alone".into(), "hold".into()],
+            backends: vec!["module".into(), "user".into()],
+            event: "armv8".into(),
+            user_only: true,
+            faults: vec![5, 10, 25, 50, 100, 200],
+            hold_s: 10.0,
+            module: Some("/a/memguard.ko".into()),
+        };
+        assert_eq!(of_all, expected);
+        let of_one = settings([(Part::Hold, &user)]);
+        assert_eq!((of_one.parts.len(), of_one.backends.len()), (1, 1));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::{CoreProof, Error};
 
 /// Budgets for one core at a time, pages a millisecond: from so few that one fault matters to two thirds of what a core
 /// can fault.
-const ALONE: [u64; 6] = [5, 10, 25, 50, 100, 200];
+pub(super) const ALONE: [u64; 6] = [5, 10, 25, 50, 100, 200];
 
 /// Budgets for all cores at once; four times the largest is what one core can fault.
 pub(super) const TOGETHER: [u64; 4] = [5, 10, 25, 50];
@@ -57,10 +57,7 @@ pub(super) fn alone(bench: &mut Bench) -> Result<(), Error> {
     let event = &bench.subject.event;
     let mut rig = Rig::start(bench, event, 1000)?;
     let mut throttles = Throttles::default();
-    let budgets = match bench.subject.pages.as_slice() {
-        [] => ALONE.to_vec(),
-        given => given.to_vec(),
-    };
+    let budgets = bench.subject.budgets().to_vec();
     for (step, &pages) in budgets.iter().enumerate() {
         let budget = event.in_pages(pages);
         let name = accuracy_of(event, budget, 1);

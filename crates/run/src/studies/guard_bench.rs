@@ -12,16 +12,24 @@ pub const NAME: &str = "bench-guard";
 /// summary.json.
 pub type Summary = crate::Summary<Whole>;
 
-/// Settings of a part.
+/// Settings of a run of one or several parts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {
-    /// The part: `alone`, `together`, `hold`, ...
-    pub part: String,
-    /// The regulator.
-    pub backend: String,
+    /// The parts: `alone`, `together`, `hold`, ...
+    pub parts: Vec<String>,
+    /// The regulators.
+    pub backends: Vec<String>,
     /// The event that the guard counts.
     pub event: String,
+    /// True if the kernel's own events are not counted.
+    pub user_only: bool,
+    /// Budgets of the part `alone`, the machine's pages a millisecond.
+    pub faults: Vec<u64>,
+    /// Length of each run of the part `hold`.
+    pub hold_s: f64,
+    /// The module's file; null is the installed one.
+    pub module: Option<String>,
 }
 
 /// Figures of the whole run: none.

@@ -111,6 +111,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if !args.on.is_lab() && args.timeout.is_some() {
         anyhow::bail!(NO_LAB_TO_END);
     }
+    if args.on.is_lab() && args.module.is_some() {
+        anyhow::bail!("--module: the lab's machines have a module of their own; leave it out");
+    }
     let existing = Existing::replace_if(args.replace);
     let (folder, summary) = match (&args.on, args.part) {
         (Target::Native, Some(part)) => {
@@ -272,6 +275,12 @@ mod in_lab {
         Ok(stages.collect())
     }
 
+    /// The beginning of run.json.
+    fn record(stages: &[Stage]) -> Run {
+        let parts = stages.iter().map(|stage| (stage.part, &stage.subject));
+        Run::new(NAME, "lab").with_settings(&guard_bench::settings(parts))
+    }
+
     fn was_interrupted(error: &anyhow::Error) -> bool {
         matches!(error.downcast_ref(), Some(LabError::Interrupted))
             || matches!(error.downcast_ref(), Some(Error::Interrupted))
@@ -289,7 +298,7 @@ mod in_lab {
             Some(name) => of_platform(name, part, args)?,
             None => of_faults(part, args)?,
         };
-        let mut folder = RunFolder::create(args.out.as_deref(), Run::new(NAME, "lab"), existing)?;
+        let mut folder = RunFolder::create(args.out.as_deref(), record(&stages), existing)?;
         let mut summary = Summary::new(NAME, "lab");
         let mut bar = Bar::new();
         let mut machines = Vec::new();
@@ -377,5 +386,38 @@ mod in_lab {
         }
         let path = folder.finish(&summary)?;
         Ok((path, summary))
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use clap::Parser;
+
+        use super::*;
+
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: Args,
+        }
+
+        #[test]
+        fn the_settings_are_those_of_every_stage() {
+            let line = "bench --on lab --backend module,user --hold 10s --faults 25,100";
+            let Line { args } = Line::parse_from(line.split(' '));
+            let stages = of_faults(None, &args).unwrap();
+            let settings = record(&stages).configuration;
+            let text = |name: &str| settings[name].to_string();
+            assert_eq!(text("backends"), r#"["module","user"]"#);
+            let parts = r#"["alone","together","hold","overhead","scaling","sharing","pmu"]"#;
+            assert_eq!(text("parts"), parts);
+            assert_eq!(
+                (text("faults"), text("hold_s")),
+                ("[25,100]".into(), "10.0".into())
+            );
+            assert_eq!(
+                (text("event"), text("user_only")),
+                (r#""page-faults""#.into(), "false".into())
+            );
+        }
     }
 }
