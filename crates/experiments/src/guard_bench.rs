@@ -139,6 +139,8 @@ pub struct Subject {
     pub pages: Vec<u64>,
     /// Length of each run of the part [`Part::Hold`].
     pub hold: Duration,
+    /// True if time is a count of instructions: runs then repeat, and a few are enough.
+    pub counted_clock: bool,
 }
 
 impl Subject {
@@ -429,6 +431,7 @@ mod tests {
             event: Event::named("armv8", true).unwrap(),
             pages: Vec::new(),
             hold: Duration::from_secs(10),
+            counted_clock: false,
         };
         let (module, user) = (subject(Backend::Module), subject(Backend::User));
         let of_all = settings([

@@ -267,6 +267,7 @@ fn cell(key: &str, figure: &Figure) -> String {
 
 /// A JSON value as a cell's text.
 fn value_text(key: &str, value: &Value) -> String {
+    let key = key.strip_suffix("_ci95").unwrap_or(key);
     match value {
         Value::Null => NOT_MEASURED.into(),
         Value::Bool(true) => "yes".into(),

@@ -794,6 +794,22 @@ fn the_finding_names_the_overhead_that_has_a_target() {
         finding(&overhead),
         "An armed guard cost 0.2\u{a0}% at a period of 1000 us; the target was reached."
     );
+    let mut with_interval = |low: f64, high: f64| {
+        let interval = serde_json::json!([low, high]);
+        overhead.cases[0].set("overhead_share_ci95", interval);
+        overhead.cases[0].set("reached", "unclear");
+        finding(&overhead)
+    };
+    assert_eq!(
+        with_interval(0.001, 0.006),
+        "An armed guard cost 0.2\u{a0}% (95 % interval 0.1\u{a0}% to 0.6\u{a0}%) at a period of 1000 us; 0 of 1 targets \
+         were reached."
+    );
+    assert_eq!(
+        with_interval(-0.002, 0.006),
+        "No cost of an armed guard was shown at a period of 1000 us (95 % interval -0.2\u{a0}% to 0.6\u{a0}%); 0 of 1 \
+         targets were reached."
+    );
 }
 
 #[test]

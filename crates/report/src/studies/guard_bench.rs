@@ -2,7 +2,7 @@
 //! The guard's own figures: accuracy, overshoot, reaction, overhead, boundaries, scaling, sharing.
 
 use memwarden_run::studies::guard_bench::{
-    Accuracy, Case, Figure as About, Hold, Reached, Summary,
+    Accuracy, Case, Figure as About, Hold, Overhead, Reached, Summary,
 };
 use memwarden_run::{Metric, Summary as Recorded};
 
@@ -150,12 +150,7 @@ fn of_one(summary: &Summary) -> Option<String> {
         }
         (None, None) => {}
     }
-    if let Some((share, period)) = overhead(summary) {
-        parts.push(format!(
-            "an armed guard cost {} at a period of {period} us",
-            percent(share)
-        ));
-    }
+    parts.extend(overhead(summary));
     let missed = of!(summary, Boundaries).filter_map(|(_, one)| one.missed_share);
     if let Some(worst) = missed.max_by(f64::total_cmp) {
         parts.push(format!(
@@ -196,13 +191,38 @@ fn of_one(summary: &Summary) -> Option<String> {
 }
 
 /// The overhead at the longest measured period, usually the default.
-fn overhead(summary: &Summary) -> Option<(f64, String)> {
+fn overhead(summary: &Summary) -> Option<String> {
     // A case without a target includes more than the guard's cost.
-    let (period, share) = of!(summary, Overhead)
+    let (share, one) = of!(summary, Overhead)
         .filter(|(case, _)| case.reached != Some(Reached::NoTarget))
-        .filter_map(|(_, one)| Some((one.period_us, one.overhead_share?)))
-        .max_by_key(|(period, _)| *period)?;
-    Some((share, figure(period as f64)))
+        .filter_map(|(_, one)| Some((one.overhead_share?, one)))
+        .max_by_key(|(_, one)| one.period_us)?;
+    let period = figure(one.period_us as f64);
+    let interval = one.overhead_share_ci95.map_or_else(String::new, |ends| {
+        let [low, high] = ends.map(percent);
+        format!(" (95 % interval {low} to {high})")
+    });
+    Some(if costs(one) {
+        format!(
+            "an armed guard cost {}{interval} at a period of {period} us",
+            percent(share)
+        )
+    } else {
+        format!("no cost of an armed guard was shown at a period of {period} us{interval}")
+    })
+}
+
+/// True if the runs with a guard took longer by more than their spread. A few runs have no interval: then all of them
+/// took longer than those without a guard.
+fn costs(one: &Overhead) -> bool {
+    let end = |metric: &Option<Metric>, of: fn(&Metric) -> Option<f64>| of(metric.as_ref()?);
+    let shortest = end(&one.with_guard, |metric| metric.min);
+    let longest = end(&one.without_guard, |metric| metric.max);
+    match (one.overhead_share_ci95, shortest.zip(longest)) {
+        (Some([low, _]), _) => low > 0.0,
+        (None, Some((with, without))) => with > without,
+        (None, None) => true,
+    }
 }
 
 /// Numbers of CPUs with the median throttle latency in nanoseconds, fewest CPUs first.

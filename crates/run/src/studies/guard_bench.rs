@@ -94,6 +94,9 @@ pub enum Reached {
     /// Missed, by a regulator to which the target does not apply.
     #[serde(rename = "no (compared)")]
     Compared,
+    /// The interval of the figure contains the target.
+    #[serde(rename = "unclear")]
+    Unclear,
     /// There is no target.
     #[serde(rename = "-")]
     NoTarget,
@@ -231,6 +234,9 @@ pub struct Overhead {
     pub period_us: u64,
     /// Time with the guard over that without, less 1.
     pub overhead_share: Option<f64>,
+    /// Its 95 % confidence interval; missing with fewer than 5 runs on a side.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overhead_share_ci95: Option<[f64; 2]>,
     /// The same, as time for each period.
     pub overhead_per_period_ns: Option<f64>,
     /// Periods in which it throttled; none should.

@@ -70,6 +70,9 @@ pub(super) struct Args {
     /// Print the summary as JSON instead of tables
     #[arg(long)]
     json: bool,
+    /// The clock counts instructions, so that runs repeat: the lab says so to its machine
+    #[arg(long, hide = true)]
+    counted_clock: bool,
 }
 
 /// Long enough that everything the kernel does once a second happens at least twice.
@@ -103,6 +106,7 @@ impl Args {
             event,
             pages: self.faults.clone(),
             hold: self.hold.unwrap_or(hold),
+            counted_clock: self.counted_clock,
         }
     }
 }
@@ -209,6 +213,9 @@ mod in_lab {
             }
             if event.is_user_only() {
                 command.push("--user-only".into());
+            }
+            if self.machine.clock == Clock::Counted {
+                command.push("--counted-clock".into());
             }
             command
         }
@@ -405,6 +412,9 @@ mod in_lab {
             let line = "bench --on lab --backend module,user --hold 10s --faults 25,100";
             let Line { args } = Line::parse_from(line.split(' '));
             let stages = of_faults(None, &args).unwrap();
+            for stage in &stages {
+                assert_eq!(stage.command().last().unwrap(), "--counted-clock");
+            }
             let settings = record(&stages).configuration;
             let text = |name: &str| settings[name].to_string();
             assert_eq!(text("backends"), r#"["module","user"]"#);
