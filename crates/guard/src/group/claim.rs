@@ -36,6 +36,8 @@ pub(crate) struct Claim {
     /// The group's folder.
     #[serde(with = "memwarden_platform::text_or_bytes")]
     pub path: PathBuf,
+    /// Identifies the group: another group may have been created at the same path.
+    pub inode: u64,
     /// The group was created for this claim.
     pub made: bool,
     /// Where the group's processes go when it is removed.
@@ -48,10 +50,14 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
+    fn group_exists(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|found| found.ino() == self.inode)
+    }
+
     /// Makes the group run if its regulator may have left it stopped. Harmless if nothing is stopped; but a group that
     /// another process has frozen runs, too, since the file does not tell them apart.
     pub fn let_go(&self) -> Result<(), Error> {
-        if !self.path.exists() {
+        if !self.group_exists() {
             return Ok(());
         }
         let Some(before) = &self.cpu_max else {
@@ -67,7 +73,7 @@ impl Claim {
     /// Restores the group; removes it if it was created.
     pub fn put_back(&self) -> Result<(), Error> {
         self.let_go()?;
-        if self.made && self.path.exists() {
+        if self.made && self.group_exists() {
             folder::empty_and_remove(&self.path, &self.home)?;
         }
         Ok(())
@@ -145,6 +151,7 @@ impl Held {
         let outcome = Self::examine(plan).and_then(|cpu_max| {
             let claim = Claim {
                 path: path.clone(),
+                inode,
                 made: *made,
                 home: plan.home.clone(),
                 cpu_max,
@@ -433,6 +440,29 @@ mod tests {
         fs::write(plan.path.join("cpu.max"), "50000 100000").unwrap();
         held.give_back(true).unwrap();
         assert_eq!(folder::read(&plan.path, "cpu.max").unwrap(), "50000 100000");
+    }
+
+    #[test]
+    fn a_new_group_at_the_path_of_a_removed_one_is_left() {
+        let _alone = FORKS.lock().unwrap_or_else(PoisonError::into_inner);
+        let (folder, places, mut plan) = rig();
+        plan.stop_with = StopWith::Freezer;
+        let held = Held::take(&places, &plan).unwrap();
+        let record = held.record.clone();
+        let claim = Claim {
+            made: true,
+            ..held.claim.clone()
+        };
+        drop(held);
+        fs::write(&record, serde_json::to_vec(&claim).unwrap()).unwrap();
+        fs::rename(&plan.path, folder.path().join("removed")).unwrap();
+        let plan = group(folder.path());
+        fs::write(plan.path.join("cgroup.freeze"), "1").unwrap();
+        for what in [Sweep::LetGo, Sweep::EndAll] {
+            sweep(&places, what).unwrap();
+            assert!(folder::is_frozen(&plan.path), "{what:?}");
+        }
+        assert!(!record.exists());
     }
 
     /// A client was stopped while it released the group of its dead supervisor.
