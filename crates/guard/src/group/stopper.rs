@@ -175,7 +175,7 @@ impl Writes {
 /// Checks that the group can be stopped in this way. Returns the content of `cpu.max` if that is the way.
 ///
 /// # Errors
-/// When the group lacks the file, or the file cannot be read.
+/// When the group lacks the file, the file cannot be read, or `cpu.max.burst` is not 0.
 pub(super) fn examine(path: &Path, with: StopWith) -> Result<Option<String>, Error> {
     let has = path.join(with.file()).exists();
     match with {
@@ -190,9 +190,20 @@ pub(super) fn examine(path: &Path, with: StopWith) -> Result<Option<String>, Err
             path.display(),
             path.parent().unwrap_or(path).display()
         ))),
-        StopWith::CpuMax => folder::read(path, "cpu.max")
-            .map(Some)
-            .map_err(Error::file("reading", path.join("cpu.max"))),
+        StopWith::CpuMax => {
+            // The kernel refuses a quota below the burst. The file is missing before Linux 5.14.
+            let burst = folder::read(path, "cpu.max.burst").unwrap_or_default();
+            if !matches!(burst.as_str(), "" | "0") {
+                return Err(Error::BadInput(format!(
+                    "{0} has a cpu.max.burst of {burst} us, with which cpu.max cannot stop it: \
+                     `echo 0 > {0}/cpu.max.burst`, or use --stop-with freezer",
+                    path.display()
+                )));
+            }
+            folder::read(path, "cpu.max")
+                .map(Some)
+                .map_err(Error::file("reading", path.join("cpu.max")))
+        }
     }
 }
 
@@ -221,6 +232,24 @@ mod tests {
             let now = folder::read(path, with.file()).unwrap();
             assert!(now.starts_with(before), "{now}");
         }
+    }
+
+    #[test]
+    fn a_group_with_a_burst_is_stopped_by_the_freezer_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        for (file, text) in [
+            ("cgroup.freeze", "0\n"),
+            ("cpu.max", "50000 100000\n"),
+            ("cpu.max.burst", "0\n"),
+        ] {
+            fs::write(path.join(file), text).unwrap();
+        }
+        assert!(examine(path, StopWith::CpuMax).is_ok());
+        fs::write(path.join("cpu.max.burst"), "20000\n").unwrap();
+        let message = examine(path, StopWith::CpuMax).unwrap_err().to_string();
+        assert!(message.contains("cpu.max.burst of 20000 us"), "{message}");
+        assert!(examine(path, StopWith::Freezer).is_ok());
     }
 
     /// A group's folder with both files, and its stopper.
