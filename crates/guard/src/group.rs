@@ -193,11 +193,11 @@ impl GroupGuard {
     }
 
     /// Ends regulation. The group is released, and removed if it was created; its remaining
-    /// processes continue without limits.
+    /// processes continue without limits. Returns the summary, and what could not be restored.
     ///
     /// # Errors
-    /// When regulation ended earlier, with the reason, or when something cannot be restored.
-    pub fn end(mut self) -> Result<Summary, Error> {
+    /// When regulation ended earlier, with the reason, or when the group of another dead supervisor cannot be restored.
+    pub fn end(mut self) -> Result<(Summary, Vec<String>), Error> {
         self.finish()
     }
 
@@ -209,7 +209,7 @@ impl GroupGuard {
         self.early.as_deref().map(why_ended)
     }
 
-    fn finish(&mut self) -> Result<Summary, Error> {
+    fn finish(&mut self) -> Result<(Summary, Vec<String>), Error> {
         if let Some(why) = self.ended() {
             self.lease = None;
             sweep(&Places::of_system(), Sweep::PutBack)?;
@@ -232,7 +232,11 @@ impl GroupGuard {
             return Err(self.ended_early(supervisor::STOPPED));
         }
         let summary = said.iter().find_map(|line| serde_json::from_str(line).ok());
-        summary.ok_or_else(|| self.ended_early(&why_ended(&said)))
+        let Some(summary) = summary else {
+            return Err(self.ended_early(&why_ended(&said)));
+        };
+        let failures = said.into_iter().filter(|line| !line.starts_with('{'));
+        Ok((summary, failures.collect()))
     }
 
     fn ended_early(&self, why: &str) -> Error {

@@ -465,6 +465,46 @@ fn a_group_that_was_there_is_left_as_it_was() {
 }
 
 #[test]
+fn groups_below_are_removed_if_empty_and_told_if_not() {
+    let Some(rig) = Rig::new() else { return };
+    let below = rig.group.join("a/b");
+    let outcome = rig
+        .command("--events 1000 -- mkdir -p")
+        .arg(&below)
+        .output()
+        .unwrap();
+    assert!(outcome.status.success(), "{outcome:?}");
+    rig.expect_nothing_left();
+    let outcome = rig
+        .command("--events 1000 -- sh -c")
+        .arg(format!(
+            "mkdir -p {0}; sleep 1000 >/dev/null 2>&1 & echo $! > {0}/cgroup.procs",
+            below.display()
+        ))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&outcome.stderr);
+    assert!(outcome.status.success(), "{said}");
+    let left = fs::read_to_string(below.join("cgroup.procs")).unwrap();
+    let pid = Pid::from_raw(left.trim().parse().unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    eventually("the group below is empty", || {
+        fs::read_to_string(below.join("cgroup.procs")).is_ok_and(|text| text.is_empty())
+    });
+    for group in [&below, below.parent().unwrap(), &rig.group] {
+        eventually("the group is removed", || fs::remove_dir(group).is_ok());
+    }
+    assert!(
+        said.contains(&format!("removing {}", rig.group.display())),
+        "{said}"
+    );
+    assert!(
+        said.contains("memwarden: ") && said.contains("periods"),
+        "{said}"
+    );
+}
+
+#[test]
 fn what_the_command_leaves_running_goes_home() {
     let Some(rig) = Rig::new() else { return };
     let outcome = rig

@@ -146,10 +146,10 @@ pub(super) fn is_frozen(path: &Path) -> bool {
     read(path, "cgroup.freeze").is_ok_and(|text| text == "1")
 }
 
-/// Moves every process to the group `home`, and removes the folder.
+/// Moves every process to the group `home`, and removes the folder, with the groups below it that are empty.
 ///
 /// # Errors
-/// When the folder cannot be removed: it contains groups, or processes keep moving into it.
+/// When the folder cannot be removed: a group below it has processes, or processes keep moving into it.
 pub(super) fn empty_and_remove(path: &Path, home: &Path) -> Result<(), Error> {
     let mut last = Ok(());
     for _ in 0..MOVES {
@@ -157,6 +157,7 @@ pub(super) fn empty_and_remove(path: &Path, home: &Path) -> Result<(), Error> {
             // Ignores failures: a process that has ended meanwhile needs no move.
             let _ = fs::write(home.join("cgroup.procs"), pid);
         }
+        remove_empty_below(path);
         match fs::remove_dir(path) {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -165,6 +166,16 @@ pub(super) fn empty_and_remove(path: &Path, home: &Path) -> Result<(), Error> {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     last.map_err(Error::file("removing", path))
+}
+
+/// Removes the groups below `path`, the deepest first. The kernel refuses those with processes.
+fn remove_empty_below(path: &Path) {
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_empty_below(&entry.path());
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
 }
 
 #[cfg(test)]

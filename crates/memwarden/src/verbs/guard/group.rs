@@ -60,7 +60,12 @@ pub(super) fn run(args: &Run, cgroup: &Path, signals: Signals) -> anyhow::Result
     let summary = guard.end();
     let status = status?;
     let summary = match summary {
-        Ok(summary) => summary,
+        Ok((summary, failures)) => {
+            for failure in failures {
+                errln!("memwarden: {failure}");
+            }
+            summary
+        }
         Err(error) if args.json => {
             let lost = Lost {
                 cgroup: &folder,
