@@ -86,6 +86,15 @@ impl Error {
         }
     }
 
+    /// True if a device is not there (ENODEV), such as the counters of a CPU that is offline.
+    #[must_use]
+    pub fn is_no_device(&self) -> bool {
+        let Self::System { source, .. } = self else {
+            return false;
+        };
+        source.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())
+    }
+
     /// The last errno, with what was attempted.
     #[must_use]
     pub fn last(attempt: impl fmt::Display) -> Self {
@@ -95,3 +104,16 @@ impl Error {
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_device_is_told_from_other_errors() {
+        let of = |errno: rustix::io::Errno| Error::system("open a counter", errno);
+        assert!(of(rustix::io::Errno::NODEV).is_no_device());
+        assert!(!of(rustix::io::Errno::ACCESS).is_no_device());
+        assert!(!Error::Invalid("CPU 9".into()).is_no_device());
+    }
+}

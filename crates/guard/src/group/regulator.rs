@@ -440,8 +440,12 @@ impl Loop<'_> {
             self.figures.uncounted(why);
         }
         self.note_shared()?;
-        let before = std::mem::take(&mut self.counters.left_out);
-        self.counters = Counters::open(group, online, event, user_only).map_err(explain)?;
+        let opened = match Counters::open(group, online, event, user_only) {
+            // A CPU has gone offline since the list was read. The counters on the others go on until the next look.
+            Err(error) if error.is_no_device() => return Ok(()),
+            opened => opened.map_err(explain)?,
+        };
+        let before = std::mem::replace(&mut self.counters, opened).left_out;
         // The group's events on this CPU are not counted; on the others it stays regulated.
         for (cpu, why) in &self.counters.left_out {
             self.figures
