@@ -837,6 +837,14 @@ pub(crate) mod tests {
                 folder: tempfile::tempdir().unwrap(),
             }
         }
+        /// With a guard that runs and has these budgets in MB/s.
+        fn with_budgets(mb_s: &str) -> Self {
+            let mut processes = Self::new();
+            processes.guard.start(&StartOptions::default()).unwrap();
+            let set = processes.guard.set_budgets(Resource::Read, &mb(mb_s));
+            set.unwrap();
+            processes
+        }
         fn places(&self) -> Places {
             Places::below(self.folder.path().into())
         }
@@ -1043,12 +1051,7 @@ pub(crate) mod tests {
     #[test]
     fn a_period_that_comes_back_changes_no_rate() {
         for period_us in [10_000, 100] {
-            let mut processes = Processes::new();
-            processes.guard.start(&StartOptions::default()).unwrap();
-            let set = processes
-                .guard
-                .set_budgets(Resource::Read, &mb("1000,1000"));
-            set.unwrap();
+            let processes = Processes::with_budgets("1000,1000");
             let before = processes.guard.settings().unwrap();
             let served = serve(&processes, period_us, "100");
             assert_ne!(processes.guard.settings().unwrap(), before);
@@ -1059,12 +1062,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_killed_session_s_period_and_mode_come_back_with_its_budgets() {
-        let mut processes = Processes::new();
-        processes.guard.start(&StartOptions::default()).unwrap();
-        let set = processes
-            .guard
-            .set_budgets(Resource::Read, &mb("1000,1000"));
-        set.unwrap();
+        let processes = Processes::with_budgets("1000,1000");
         let before = processes.guard.settings().unwrap();
         let served = serve(&processes, 10_000, "100");
         processes.kill(served);
@@ -1074,12 +1072,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_run_s_budget_is_put_back_at_its_rate_if_the_period_changed_meanwhile() {
-        let mut processes = Processes::new();
-        processes.guard.start(&StartOptions::default()).unwrap();
-        let set = processes
-            .guard
-            .set_budgets(Resource::Read, &mb("1000,1000"));
-        set.unwrap();
+        let mut processes = Processes::with_budgets("1000,1000");
         let run = processes.run(1, 500).unwrap();
         processes.guard.set_period(2000).unwrap();
         run.end().unwrap();
