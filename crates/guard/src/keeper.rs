@@ -176,12 +176,12 @@ impl Keeper {
             .iter()
             .filter(|cpu| !kept.online.contains(*cpu))
             .collect();
-        kept.online = settings.control.online.clone();
         if !came.is_empty() {
             let host = &self.host;
             kept.session
                 .note_online(&settings, &|| host.interrupted())?;
         }
+        kept.online = settings.control.online.clone();
         // The events of a budget depend on the period, which another process may have changed.
         self.wanted = self.file.wanted(&settings.control, &self.host.possible())?;
         let mut changes = self.wanted.changes(&settings);
@@ -321,20 +321,18 @@ fn take(
     let interrupted = || host.interrupted();
     let mut applied = Vec::new();
     session.take_unless(&wanted.wishes(), hold, &interrupted, |guard, others| {
-        let held = |cpu: &usize| others.contains(cpu);
-        for change in changes {
-            match change {
-                Change::Rt(cpu, true) if held(cpu) => {
-                    return Err(Error::BadInput(format!(
-                        "rt = true for CPU{cpu}: another process holds this core to its budget; wait until it ends"
-                    )));
-                }
-                _ => {}
-            }
+        let exempt = changes.iter().find_map(|change| match change {
+            Change::Rt(cpu, true) if others.contains(cpu) => Some(cpu),
+            _ => None,
+        });
+        if let Some(cpu) = exempt {
+            return Err(Error::BadInput(format!(
+                "rt = true for CPU{cpu}: another process holds this core to its budget; wait until it ends"
+            )));
         }
         // The budget of a core that the file no longer names is now another session's alone.
         let ours = |change: &&Change| match change {
-            Change::Budget(_, cpu, _) => wanted.has_budget(*cpu) || !held(cpu),
+            Change::Budget(_, cpu, _) => wanted.has_budget(*cpu) || !others.contains(cpu),
             _ => true,
         };
         applied = changes.iter().filter(ours).cloned().collect();

@@ -545,14 +545,14 @@ fn put_back(guard: &mut dyn Regulator, claims: &[&Claim], living: &[Claim]) -> R
 fn set_before(target: &mut Settings, claims: &[&Claim], living: &[Claim]) {
     for claim in claims {
         for (&cpu, &before) in &claim.before {
-            let mut others = living
+            let holders = living
                 .iter()
                 .filter(|other| other.before.contains_key(&cpu));
-            if others.clone().any(|other| !other.yields) {
+            if holders.clone().any(|other| !other.yields) {
                 continue;
             }
-            let yields = others.any(|other| other.yields);
-            let origin = claim.origin.get(&cpu).filter(|_| !yields);
+            // A process that yielded the core has its budget back.
+            let origin = claim.origin.get(&cpu).filter(|_| holders.count() == 0);
             let Some(before) = origin.copied().unwrap_or(before) else {
                 continue;
             };
@@ -1067,6 +1067,27 @@ pub(crate) mod tests {
         let served = serve(&processes, 10_000, "100");
         processes.kill(served);
         processes.run(1, 7).unwrap().end().unwrap();
+        assert_eq!(processes.guard.settings().unwrap(), before);
+    }
+
+    #[test]
+    fn a_killed_experiment_s_mode_and_exemptions_come_back() {
+        let mut processes = Processes::with_budgets("1000,1000");
+        processes.guard.set_rt(1, true).unwrap();
+        processes
+            .guard
+            .set_mode(Some(BestEffort::Spare), None)
+            .unwrap();
+        let before = processes.guard.settings().unwrap();
+        let mut whole = processes.whole().unwrap();
+        whole.guard().set_rt(1, false).unwrap();
+        whole
+            .guard()
+            .set_mode(Some(BestEffort::None), None)
+            .unwrap();
+        processes.kill(whole);
+        assert_ne!(processes.guard.settings().unwrap(), before);
+        processes.run(0, 7).unwrap().end().unwrap();
         assert_eq!(processes.guard.settings().unwrap(), before);
     }
 

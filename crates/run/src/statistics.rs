@@ -169,10 +169,10 @@ pub fn ratio_of_medians(over: &[f64], under: &[f64]) -> Ratio {
     }
 }
 
-/// The 95 % interval of a ratio, widened for one claim on the largest of `of` ratios: without any effect, one of them
-/// excludes 1 in 5 % of all runs at most (Bonferroni's correction). The distances of its ends from the ratio are, as
-/// logarithms, those of the 95 % interval times the ratio of the normal distribution's quantiles; with few samples a
-/// bootstrap interval is too short, and so is this one.
+/// The 95 % interval of a ratio, widened for one claim on the largest of `of` ratios (Bonferroni's correction). The
+/// distances of its ends from the ratio are, as logarithms, those of the 95 % interval times the ratio of the normal
+/// distribution's quantiles. If the 95 % interval is exact, one of `of` ratios without an effect excludes 1 in 5 % of all
+/// runs at most; a bootstrap interval of few samples is too short, and so is this one.
 pub fn widened(ratio: f64, [low, high]: [f64; 2], of: usize) -> [f64; 2] {
     if of < 2 || low <= 0.0 {
         return [low, high];

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The statistics against plain reference implementations.
 
-use memwarden_run::statistics::{Metric, median, nearest_rank, ratio_of_medians, share_ci95};
+use memwarden_run::statistics::{
+    Metric, median, nearest_rank, ratio_of_medians, share_ci95, widened,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -248,4 +250,17 @@ fn the_interval_of_a_share_covers_what_it_says_when_misses_come_in_rows() {
         })
         .count();
     assert!(held >= times * 90 / 100, "{held} of {times}");
+}
+
+/// The normal distribution's quantiles of 0.9975 and 0.975 are 2.8070 and 1.9600: tables of any textbook.
+#[test]
+fn an_interval_is_widened_for_the_number_of_cases() {
+    assert_eq!(
+        widened(1.1, [1.0, 1.2], 1).map(f64::to_bits),
+        [1.0_f64, 1.2].map(f64::to_bits)
+    );
+    let [low, high] = widened(2.0, [2.0 / 0.1_f64.exp(), 2.0 * 0.1_f64.exp()], 10);
+    for end in [(2.0 / low).ln(), (high / 2.0).ln()] {
+        assert!((end - 0.1 * 2.8070 / 1.9600).abs() < 1e-4, "{end}");
+    }
 }

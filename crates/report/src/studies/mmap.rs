@@ -4,6 +4,8 @@
 #[cfg(feature = "html")]
 mod charts;
 
+use std::collections::BTreeSet;
+
 use memwarden_run::Metric;
 use memwarden_run::statistics::{FEWEST_FOR_RATIO, widened};
 use memwarden_run::studies::mmap::{Case, CountedBy, Summary};
@@ -155,8 +157,8 @@ fn competitors(summary: &Summary) -> Option<String> {
         }
         None => {}
     }
-    let mut kinds: Vec<&str> = company().map(|case| case.compete.as_str()).collect();
-    kinds.dedup();
+    // Each mapping has all kinds.
+    let kinds: BTreeSet<&str> = company().map(|case| case.compete.as_str()).collect();
     for kind in kinds {
         let of_kind = || company().filter(|case| case.compete == kind);
         let ended = of_kind().filter(|case| case.beside() == 0 && case.competitors.is_some());
@@ -596,11 +598,16 @@ mod tests {
                 });
             }
         }
-        for (mapping, slowdown, passes) in [(mappings[0], 5.67, 1), (mappings[1], 1.01, 0)] {
+        for (mapping, compete, slowdown, passes) in [
+            (mappings[0], "fork", 5.67, 1),
+            (mappings[0], "background", 1.0, 0),
+            (mappings[1], "fork", 1.01, 0),
+            (mappings[1], "background", 1.0, 0),
+        ] {
             summary.cases.push(Case {
                 mapping: mapping.into(),
                 access: "random".into(),
-                compete: "fork".into(),
+                compete: compete.into(),
                 locality: 1,
                 competitors: Some(vec![Competitor {
                     passes,
@@ -615,8 +622,8 @@ mod tests {
             finding(&summary).unwrap(),
             "On SHARED|ANONYMOUS, the walk is not shown to take longer in either order (95 % interval 0.98 to 1.02). \
              Beside a competitor (fork) a walk took up to 5.67 times as long as alone (95 % interval 5.67 to 5.67), on \
-             PRIVATE|ANONYMOUS, random, locality 1; in 1 of 2 cases a competitor (fork) had always ended before the walk \
-             began."
+             PRIVATE|ANONYMOUS, random, locality 1; a competitor (background) had always ended before the walk began; in \
+             1 of 2 cases a competitor (fork) had always ended before the walk began."
         );
     }
 
